@@ -1,0 +1,109 @@
+package model
+
+import "time"
+
+// Job is one managed Nomad job.
+type Job struct {
+	Namespace string `json:"namespace,omitempty"`
+	ID        string `json:"id"`
+	// Type is Nomad's: "service" or "batch".
+	Type  string `json:"type,omitempty"`
+	State State  `json:"state"`
+	// Hold says why the job must not be decided on (an unreadable meta value,
+	// Nomad's own preemption is on, …); empty means that it may. The text
+	// tells a person what to do.
+	Hold      string    `json:"hold,omitempty"`
+	Submitted time.Time `json:"submitted"`
+	// RetryAfter is set after a failed admission: not to be admitted before.
+	RetryAfter time.Time `json:"retry_after,omitzero"`
+	Priority   int       `json:"priority,omitempty"`
+	Queue      string    `json:"queue,omitempty"`
+	// Region, Datacenters and Pool limit the nodes; "" and empty mean any, and
+	// a datacenter may be a glob ("dc*"). Pool "all" means any.
+	Region      string       `json:"region,omitempty"`
+	Datacenters []string     `json:"datacenters,omitempty"`
+	Pool        string       `json:"pool,omitempty"`
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// Gang says what starts together: GangJob, GangGroup or GangNone.
+	Gang     Gang        `json:"gang,omitempty"`
+	Topology Topology    `json:"topology,omitzero"`
+	Groups   []TaskGroup `json:"groups"`
+	// Members are the placements decided earlier and still in force, for
+	// admitted and running jobs.
+	Members []Member `json:"members,omitempty"`
+
+	Duration time.Duration `json:"duration_ns,omitempty"`
+	Deadline time.Time     `json:"deadline,omitzero"`
+	Preempt  string        `json:"preempt,omitempty"`
+}
+
+// State is where a job is in its life.
+type State string
+
+const (
+	// StateQueued: gated, waiting for a decision.
+	StateQueued State = "queued"
+	// StateAdmitted: a placement is decided and being carried out.
+	StateAdmitted State = "admitted"
+	// StateRunning: every member is placed. A job with Gang group or none may
+	// be running and still have members to place.
+	StateRunning State = "running"
+	// StateStopping: being stopped; holds what its allocations hold.
+	StateStopping State = "stopping"
+)
+
+// Gang says which members must start together.
+type Gang string
+
+const (
+	GangJob   Gang = "job"   // all groups together
+	GangGroup Gang = "group" // each group by itself
+	GangNone  Gang = "none"  // each member by itself
+)
+
+// Topology is how close a gang's members must be.
+type Topology struct {
+	// Mode is TopologyRequire or TopologyPrefer; "" means prefer.
+	Mode string `json:"mode,omitempty"`
+	// Level is a level's name. For prefer, "" means the tightest that fits.
+	Level string `json:"level,omitempty"`
+}
+
+const (
+	TopologyRequire = "require"
+	TopologyPrefer  = "prefer"
+)
+
+// TaskGroup is one group of equal members.
+type TaskGroup struct {
+	Name        string       `json:"name"`
+	Count       int          `json:"count"`
+	Min         int          `json:"min,omitempty"`
+	Max         int          `json:"max,omitempty"`
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// Resources is what one member asks for, all its tasks together.
+	Resources Resources `json:"resources"`
+	// Ports are static host ports: two members with one port share no node.
+	Ports []int `json:"ports,omitempty"`
+	// Devices are the device requests of one member, each of one task.
+	Devices []DeviceAsk `json:"devices,omitempty"`
+}
+
+// DeviceAsk is one device block of a task.
+type DeviceAsk struct {
+	Task string `json:"task,omitempty"`
+	// Name is Nomad's: "gpu", "nvidia/gpu" or "nvidia/gpu/MODEL".
+	Name        string       `json:"name"`
+	Count       int          `json:"count"`
+	Constraints []Constraint `json:"constraints,omitempty"`
+}
+
+// Constraint is Nomad's: Left and Right may hold "${…}" interpolations.
+// Operand is one of = == is != not > >= < <= version semver regexp
+// set_contains set_contains_all set_contains_any distinct_hosts
+// distinct_property is_set is_not_set.
+type Constraint struct {
+	Left    string `json:"left,omitempty"`
+	Operand string `json:"operand"`
+	Right   string `json:"right,omitempty"`
+}

@@ -1,0 +1,76 @@
+package model
+
+// Plan is what is to be done, in the order in which it is to be done, with one
+// decision for every job that was waiting.
+type Plan struct {
+	Decisions []Decision `json:"decisions"`
+}
+
+// Action is what a decision does.
+type Action string
+
+const (
+	// ActionAdmit places the members listed, now.
+	ActionAdmit Action = "admit"
+	// ActionWait leaves the job queued.
+	ActionWait Action = "wait"
+)
+
+// Decision is about one job.
+type Decision struct {
+	Namespace string `json:"namespace,omitempty"`
+	Job       string `json:"job"`
+	Action    Action `json:"action"`
+	// Reason is a sentence for people, with the numbers that decided and, when
+	// the job waits, what would unblock it.
+	Reason string `json:"reason"`
+	// Detail holds the same numbers for programs.
+	Detail Detail `json:"detail,omitzero"`
+	// Members are the placements, by rank. For Gang group and none they may be
+	// some of the job's members only.
+	Members []Member `json:"members,omitempty"`
+}
+
+// Detail is a reason's numbers.
+type Detail struct {
+	// Code is stable: "placed", "no_capacity", "no_domain", "no_node",
+	// "behind", "hold", "retry_later", "too_large", "invalid".
+	Code string `json:"code,omitempty"`
+	// Level and Domain are the domain chosen, or the best of those refused.
+	// Domain is a path, outer to inner: "b1/r7".
+	Level  string `json:"level,omitempty"`
+	Domain string `json:"domain,omitempty"`
+	// MembersWanted and MembersFit count members: what was asked for, and what
+	// Domain can take at this moment.
+	MembersWanted int `json:"members_wanted,omitempty"`
+	MembersFit    int `json:"members_fit,omitempty"`
+	// FreeGPUs counts free, healthy GPUs of the kind asked for, on the nodes
+	// that the job may use.
+	FreeGPUs   int `json:"free_gpus,omitempty"`
+	WantedGPUs int `json:"wanted_gpus,omitempty"`
+	// Ahead is how many jobs are before this one in its order.
+	Ahead int `json:"ahead,omitempty"`
+	// Filtered counts the nodes refused, by reason ("constraint ${attr.x} = y",
+	// "memory", "draining").
+	Filtered map[string]int `json:"filtered,omitempty"`
+	// Held names the nodes kept free for this job while it waits.
+	Held []string `json:"held,omitempty"`
+}
+
+// Member is one placed member of a gang.
+type Member struct {
+	Group string `json:"group"`
+	// Index is the member's index in its group, 0 ≤ Index < Count. Nomad
+	// itself decides which allocation index lands on which of a group's nodes.
+	Index int `json:"index"`
+	// Rank is the member's place in the order along the topology tree,
+	// 0 ≤ Rank < all the gang's members.
+	Rank int `json:"rank"`
+	// Node is the node's ID.
+	Node string `json:"node"`
+	// GPUs are UUIDs in topology order: neighbours in the list are near.
+	GPUs []string `json:"gpus"`
+	// Tasks splits GPUs by device request for members that have several: the
+	// k-th list belongs to the k-th DeviceAsk.
+	Tasks [][]string `json:"tasks,omitempty"`
+}

@@ -1,0 +1,130 @@
+// Package model holds the plain data that the decision core reads and writes:
+// a Snapshot of the cluster and its jobs goes in, a Plan comes out. The types
+// are the published JSON form too (see docs/snapshot.md), so a snapshot can be
+// written by hand, replayed, and checked by any program.
+package model
+
+import "time"
+
+// SnapshotVersion is the version of the JSON form that this package reads.
+const SnapshotVersion = 1
+
+// Snapshot is everything that a decision may depend on. It is never changed
+// by the core.
+type Snapshot struct {
+	// Version is SnapshotVersion; 0 means the same, so that a hand-written
+	// snapshot may leave it out.
+	Version int `json:"version,omitempty"`
+	// Now is the time of the decision. The core has no other clock.
+	Now time.Time `json:"now"`
+	// Levels names the tree's levels above the node, outermost first. Empty
+	// means DefaultLevels. A node that lacks a level's value hangs directly
+	// under the next outer level that it has.
+	Levels []string `json:"levels,omitempty"`
+	Nodes  []Node   `json:"nodes"`
+	Jobs   []Job    `json:"jobs"`
+	// Allocs are all allocations that may hold something on a node: members of
+	// the jobs above, and work that Caravan does not manage.
+	Allocs []Alloc `json:"allocs,omitempty"`
+}
+
+// DefaultLevels are the levels above the node, outermost first. Domain is an
+// NVLink domain that spans nodes (an NVL72 rack).
+var DefaultLevels = []string{LevelRegion, LevelZone, LevelBlock, LevelRack, LevelDomain}
+
+// The standard level names. Node and island always exist; they are the two
+// innermost levels.
+const (
+	LevelRegion = "region"
+	LevelZone   = "zone"
+	LevelBlock  = "block"
+	LevelRack   = "rack"
+	LevelDomain = "domain"
+	LevelNode   = "node"
+	LevelIsland = "island"
+)
+
+// Node is a Nomad client.
+type Node struct {
+	ID         string `json:"id"`
+	Name       string `json:"name,omitempty"`
+	Datacenter string `json:"datacenter,omitempty"`
+	Pool       string `json:"pool,omitempty"`
+	Class      string `json:"class,omitempty"`
+	// Attributes are what constraints may name, keyed as Nomad interpolates
+	// them without the braces: "attr.kernel.name", "meta.rack", "node.class".
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Levels maps a level's name to this node's value there. Two nodes are in
+	// the same domain of a level when their values at that level and at every
+	// outer level agree.
+	Levels map[string]string `json:"levels,omitempty"`
+	// Unschedulable says why nothing new may be placed here (draining, down,
+	// ineligible, disconnected); empty means that it may.
+	Unschedulable string    `json:"unschedulable,omitempty"`
+	Capacity      Resources `json:"capacity"`
+	// ReservedPorts are host ports that the node keeps for itself.
+	ReservedPorts []int `json:"reserved_ports,omitempty"`
+	GPUs          []GPU `json:"gpus,omitempty"`
+	// Links is the GPUs' link matrix: Links[i][j] between GPUs[i] and GPUs[j].
+	// Nil means unknown: then the islands are all that is known.
+	Links [][]Link `json:"links,omitempty"`
+}
+
+// Resources are what a task group asks for or a node has. Zero is none.
+type Resources struct {
+	CPUMHz    int `json:"cpu_mhz,omitempty"`
+	Cores     int `json:"cores,omitempty"`
+	MemoryMiB int `json:"memory_mib,omitempty"`
+	DiskMiB   int `json:"disk_mib,omitempty"`
+}
+
+// GPU is one device instance of a node.
+type GPU struct {
+	// UUID is the device instance's ID, unique in the cluster.
+	UUID string `json:"uuid"`
+	// Vendor, Type and Model name the device group, as in
+	// "nvidia/gpu/NVIDIA H100 80GB HBM3".
+	Vendor string `json:"vendor,omitempty"`
+	Type   string `json:"type,omitempty"`
+	Model  string `json:"model,omitempty"`
+	// Attributes are the device group's attributes, keyed without the
+	// "device.attr." prefix, numbers with their unit as Nomad prints them.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Unhealthy says why the GPU cannot be used; empty means that it can.
+	Unhealthy string `json:"unhealthy,omitempty"`
+	// Island is the index of the GPU's NVLink island within the node. GPUs of
+	// one island are joined by NVLink; a GPU without NVLink is alone in its.
+	Island int `json:"island"`
+	// NUMA is the NUMA node, -1 if unknown.
+	NUMA int `json:"numa"`
+}
+
+// Link is the connection between two GPUs of a node.
+type Link struct {
+	// Kind is nvidia-smi's name: NV#, PIX, PXB, PHB, NODE, SYS; X is the GPU
+	// itself; XGMI# joins AMD GPUs.
+	Kind string `json:"kind"`
+	// GBs is the bandwidth per direction in GB/s, 0 if unknown.
+	GBs float64 `json:"gb_s,omitempty"`
+}
+
+// Alloc is something that holds resources on a node.
+type Alloc struct {
+	ID        string `json:"id"`
+	Namespace string `json:"namespace,omitempty"`
+	Job       string `json:"job,omitempty"`
+	Group     string `json:"group,omitempty"`
+	Index     int    `json:"index,omitempty"`
+	Node      string `json:"node"`
+	// GPUs are the UUIDs held.
+	GPUs      []string  `json:"gpus,omitempty"`
+	Resources Resources `json:"resources"`
+	// Ports are the host ports held.
+	Ports []int `json:"ports,omitempty"`
+	// Stopping is set while the allocation is told to stop but its client has
+	// not reported it dead: it still holds everything.
+	Stopping bool `json:"stopping,omitempty"`
+	// Lost is set when the node's client is cut off: the member counts as gone
+	// for its gang, but its GPUs stay fenced.
+	Lost bool `json:"lost,omitempty"`
+}
