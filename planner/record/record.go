@@ -1,0 +1,64 @@
+// Package record is what Caravan remembers about a managed job: the
+// specification as its user submitted it, and the placement in force. It
+// lives in Nomad Variables, so that a planner that starts anywhere knows
+// everything, and it is written before Nomad is told to act, so that a
+// planner that dies in between can finish or undo.
+package record
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Phase is where a managed job is, as intended; what is true in Nomad is
+// observed and compared.
+type Phase string
+
+const (
+	// PhaseQueued: the job is to be gated.
+	PhaseQueued Phase = "queued"
+	// PhaseAdmitted: the placement is to be pinned and every member placed
+	// before Deadline.
+	PhaseAdmitted Phase = "admitted"
+	// PhaseRunning: every member of the placement was seen placed.
+	PhaseRunning Phase = "running"
+	// PhaseRollback: the gate is to be set and what was placed is to be
+	// stopped; then the job is queued again.
+	PhaseRollback Phase = "rollback"
+	// PhaseReleased: Caravan leaves the job alone.
+	PhaseReleased Phase = "released"
+)
+
+// Record is about one job.
+type Record struct {
+	Namespace string `json:"namespace"`
+	JobID     string `json:"job"`
+	// Original is the job as the user registered it, without gate and pins.
+	Original *api.Job `json:"-"`
+	// Source is the job file, if the user sent one.
+	Source *api.JobSubmission `json:"-"`
+	// SpecHash identifies Original; two submissions of one file share it.
+	SpecHash string `json:"spec_hash"`
+	// PlacedHash is the SpecHash that the placement was made for.
+	PlacedHash string `json:"placed_hash,omitempty"`
+	// Submitter is who registered the job, as far as it is known.
+	Submitter string    `json:"submitter,omitempty"`
+	Submitted time.Time `json:"submitted"`
+
+	Phase Phase `json:"phase"`
+	// Members is the placement in force in admitted and running.
+	Members []model.Member `json:"members,omitempty"`
+	// Reason is the last decision's.
+	Reason   string    `json:"reason,omitempty"`
+	Admitted time.Time `json:"admitted,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Attempts counts failed admissions; RetryAfter is set by the last one.
+	Attempts   int       `json:"attempts,omitempty"`
+	RetryAfter time.Time `json:"retry_after,omitzero"`
+
+	// ModifyIndex is the Variable's, for check-and-set. 0: not stored yet.
+	ModifyIndex uint64 `json:"-"`
+}
