@@ -1,0 +1,160 @@
+// Package archtest holds the import rules of the whole project as a test.
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/caravan-sched/caravan/"
+
+// layer is a set of packages and what they may import within the project.
+// Arrows point down: commands → adapters → pure packages → core.
+type layer struct {
+	prefix string
+	// allowed are the project packages (prefixes) that may be imported.
+	allowed []string
+	// stdOnly forbids everything outside the project and the standard library.
+	stdOnly bool
+	// forbidden are packages outside of the project that are not to be
+	// imported, by prefix.
+	forbidden []string
+}
+
+// impure are the standard library's ways to the outside.
+var impure = []string{"net", "os", "log", "math/rand", "context", "sync", "syscall", "io/fs", "time/"}
+
+// layers are looked through in order: the first prefix that matches counts.
+var layers = []layer{
+	{prefix: "planner/core", allowed: []string{"planner/core"}, stdOnly: true, forbidden: impure},
+	{prefix: "planner/gangspec", allowed: []string{"planner/core/model"}, forbidden: impure},
+	{prefix: "planner/rewrite", allowed: []string{"planner/core/model", "planner/gangspec"}, forbidden: impure},
+	{prefix: "planner/record", allowed: []string{"planner/core/model"}},
+	{prefix: "planner/config", allowed: []string{"planner/core", "planner/gangspec"}},
+	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
+	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
+	{prefix: "planner/httpapi", allowed: []string{"planner/core", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
+	{prefix: "planner/gateway", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/httpapi"}},
+	{prefix: "planner/daemon", allowed: []string{"planner/"}},
+	{prefix: "planner/cmd", allowed: []string{"planner/", "internal/"}},
+	{prefix: "devicegpu/topology", allowed: []string{"devicegpu/topology"}, forbidden: impure},
+	{prefix: "devicegpu", allowed: []string{"devicegpu", "internal/nomadplugin"}},
+	{prefix: "internal/nomadplugin", allowed: []string{"internal/nomadplugin"}},
+	{prefix: "internal/jobhcl", allowed: nil},
+	{prefix: "internal/devcluster", allowed: nil},
+	{prefix: "internal/devnomad", allowed: []string{"internal/devnomad", "internal/devcluster", "internal/nomadplugin", "internal/jobhcl"}},
+	{prefix: "internal/nomadproc", allowed: []string{"internal/devcluster"}},
+	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "devicegpu/"}},
+	{prefix: "internal/archtest", allowed: nil},
+	{prefix: "e2e", allowed: []string{"internal/", "planner/", "devicegpu/", "e2e"}},
+	{prefix: "jobspecs", allowed: []string{"internal/", "planner/"}},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Standard"}, args...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("list packages: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatalf("list packages: %v", err)
+	}
+	var all []listed
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var l listed
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("decode package list: %v", err)
+		}
+		all = append(all, l)
+	}
+}
+
+func TestImportRules(t *testing.T) {
+	packages := list(t, module+"...")
+	if len(packages) < 10 {
+		t.Fatalf("found %d packages only", len(packages))
+	}
+	for _, p := range packages {
+		for _, fault := range faults(p) {
+			t.Error(fault)
+		}
+	}
+}
+
+func TestImportRulesCatchFaults(t *testing.T) {
+	tests := map[string]struct {
+		pkg, imports string
+		want         bool
+	}{
+		"core may not read the environment":  {"planner/core/place", "os", true},
+		"core may not use libraries":         {"planner/core", "github.com/hashicorp/go-hclog", true},
+		"core may use its own":               {"planner/core/place", module + "planner/core/model", false},
+		"pure packages may not reach Nomad":  {"planner/rewrite", "net/http", true},
+		"arrows point down":                  {"planner/observe", module + "planner/daemon", true},
+		"nobody depends on Nomad itself":     {"planner/daemon", "github.com/hashicorp/nomad/nomad/structs", true},
+		"Nomad's API module may be used":     {"planner/daemon", "github.com/hashicorp/nomad/api", false},
+		"the product does not use its stand": {"planner/daemon", module + "internal/devnomad", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := faults(listed{ImportPath: module + test.pkg, Imports: []string{test.imports}})
+			if (len(got) > 0) != test.want {
+				t.Errorf("faults = %v, want any: %v", got, test.want)
+			}
+		})
+	}
+}
+
+// faults lists the imports of p that break a rule.
+func faults(p listed) []string {
+	path := strings.TrimPrefix(p.ImportPath, module)
+	at := slices.IndexFunc(layers, func(l layer) bool { return path == l.prefix || strings.HasPrefix(path, l.prefix+"/") })
+	if at < 0 {
+		return []string{fmt.Sprintf("%s belongs to no layer: add it to the rules", path)}
+	}
+	var out []string
+	for _, imported := range p.Imports {
+		if why := layers[at].refuses(imported); why != "" {
+			out = append(out, fmt.Sprintf("%s imports %s: %s", path, imported, why))
+		}
+	}
+	return out
+}
+
+func (l layer) refuses(imported string) string {
+	if imported == "github.com/hashicorp/nomad" || (strings.HasPrefix(imported, "github.com/hashicorp/nomad/") && !strings.HasPrefix(imported, "github.com/hashicorp/nomad/api")) {
+		return "Nomad itself is not a dependency"
+	}
+	if own, ok := strings.CutPrefix(imported, module); ok {
+		if strings.HasPrefix(own, l.prefix) || slices.ContainsFunc(l.allowed, func(a string) bool { return strings.HasPrefix(own, a) }) {
+			return ""
+		}
+		return fmt.Sprintf("%s may import only %v", l.prefix, l.allowed)
+	}
+	for _, f := range l.forbidden {
+		if imported == f || strings.HasPrefix(imported, strings.TrimSuffix(f, "/")+"/") {
+			return "a pure package has no clock, I/O, logger or chance"
+		}
+	}
+	if l.stdOnly && strings.Contains(strings.SplitN(imported, "/", 2)[0], ".") {
+		return "only the standard library"
+	}
+	return ""
+}
