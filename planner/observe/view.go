@@ -1,0 +1,137 @@
+// Package observe watches Nomad and turns what it sees into a View: the
+// decision core's snapshot, and beside it what the executor needs to carry a
+// plan out. A View is whole or it is not made: when any part of Nomad cannot
+// be read, the last View stays.
+package observe
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// View is the cluster at one moment. It is never changed after it was made,
+// so that it may be read by many at once.
+type View struct {
+	// Taken is when it was made.
+	Taken time.Time
+	// Index is the highest Raft index that the View includes.
+	Index uint64
+	// Snapshot is what the decision core reads.
+	Snapshot *model.Snapshot
+	// Managed are the jobs that Caravan manages, released ones included, by
+	// submission time, then namespace, then ID.
+	Managed []Managed
+	// Nodes are all Nomad clients, by ID.
+	Nodes []NodeRef
+	// LevelMeta maps a level's name to the node meta key that its values come
+	// from. A level that is missing here comes from the operator's topology
+	// file or from a device attribute, so no constraint can name it.
+	LevelMeta map[string]string
+	// PreemptionOn maps a scheduler type ("service", "batch") to whether
+	// Nomad's own preemption is enabled for it.
+	PreemptionOn map[string]bool
+	// Orphans are records whose job Nomad does not know any more.
+	Orphans []*record.Record
+	// Warnings are faults that an operator should see and that stop nothing.
+	Warnings []Warning
+}
+
+// Warning is a fault in the cluster's data.
+type Warning struct {
+	// Subject is what it is about: "node gpu-07", "topology file", …
+	Subject string `json:"subject"`
+	// Text says what is wrong and what to do.
+	Text string `json:"text"`
+}
+
+// NodeRef names a Nomad client.
+type NodeRef struct {
+	ID   string
+	Name string
+	// Levels maps a level's name to the node's value there.
+	Levels map[string]string
+	// Meta holds the values of those of View.LevelMeta's keys that the node
+	// really carries: only by these may a constraint narrow the nodes.
+	Meta map[string]string
+	// GPUs is the number of the node's devices that Caravan manages.
+	GPUs int
+}
+
+// Managed is a job that Caravan manages.
+type Managed struct {
+	Namespace string
+	ID        string
+	// Current is the job as it is in Nomad now, gate and pins included.
+	Current *api.Job
+	// Record is what is remembered; nil for a job that was never seen.
+	Record *record.Record
+	// Model is the job as the Snapshot has it; for a released job, which the
+	// Snapshot does not have, it has only namespace and ID.
+	Model model.Job
+	// Allocs are the job's allocations, oldest first, dead ones included.
+	Allocs []*api.AllocationListStub
+	// Members pairs the placement in force with the allocations, in the order
+	// of Record.Members.
+	Members []MemberState
+	// Faults says what is unreadable in the job's contract, one sentence per
+	// fault; such a job is gated and held.
+	Faults []string
+	// BatchDone is set once a member of a batch job has completed: the job
+	// must not be registered again, because Nomad would run that member anew.
+	BatchDone bool
+}
+
+// MemberState is one member of a placement and what became of it.
+type MemberState struct {
+	Member model.Member
+	// Alloc is the newest allocation that fills the member's place; nil when
+	// there is none.
+	Alloc *api.AllocationListStub
+	State AllocState
+}
+
+// AllocState is what an allocation means to its gang.
+type AllocState string
+
+const (
+	// AllocNone: there is no allocation.
+	AllocNone AllocState = "none"
+	// AllocPlaced: desired run, pending or running, on the node and the GPUs
+	// that were decided.
+	AllocPlaced AllocState = "placed"
+	// AllocMisplaced: desired run, pending or running, but somewhere else.
+	AllocMisplaced AllocState = "misplaced"
+	// AllocStopping: told to stop, and not yet reported dead by its client; it
+	// holds what it was given.
+	AllocStopping AllocState = "stopping"
+	// AllocLost: its client is cut off or down. Gone for the gang, but its GPUs
+	// stay fenced until the node is back or purged.
+	AllocLost AllocState = "lost"
+	// AllocComplete: ended by itself with success.
+	AllocComplete AllocState = "complete"
+	// AllocDead: ended in any other way; holds nothing.
+	AllocDead AllocState = "dead"
+)
+
+// Holds says whether an allocation in this state holds its resources.
+func (s AllocState) Holds() bool {
+	switch s {
+	case AllocPlaced, AllocMisplaced, AllocStopping, AllocLost:
+		return true
+	}
+	return false
+}
+
+// Job returns the managed job of that name.
+func (v *View) Job(namespace, id string) (*Managed, bool) {
+	for i := range v.Managed {
+		if m := &v.Managed[i]; m.Namespace == namespace && m.ID == id {
+			return m, true
+		}
+	}
+	return nil, false
+}
