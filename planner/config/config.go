@@ -1,0 +1,159 @@
+// Package config reads the planner's configuration: an HCL file, then the
+// environment, then defaults. It is validated whole, so that an operator sees
+// every fault at once.
+package config
+
+import (
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Config is the planner's whole configuration, complete and valid.
+type Config struct {
+	Nomad     Nomad
+	Listen    Listen
+	Managed   Managed
+	Policy    Policy
+	Admission Admission
+	// Levels are the levels above the node, outermost first.
+	Levels []Level
+	// Topology is the operator's topology file; nil when there is none.
+	Topology *Topology
+	State    State
+	Gateway  Gateway
+	// ObserveOnly shows decisions and carries none of them out.
+	ObserveOnly bool
+	// LogLevel is go-hclog's name of it: trace, debug, info, warn, error.
+	LogLevel string
+}
+
+// Nomad says how Nomad is reached. An empty field is taken from Nomad's own
+// environment variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT, …).
+type Nomad struct {
+	Address string
+	Region  string
+	Token   string
+	// TokenFile is read at the start and again whenever Nomad refuses the
+	// token, so that a rotated token needs no restart.
+	TokenFile     string
+	CAFile        string
+	CAPath        string
+	CertFile      string
+	KeyFile       string
+	TLSServerName string
+	TLSSkipVerify bool
+}
+
+// Listen is the one listener, of the gateway and of Caravan's own API.
+type Listen struct {
+	// Address is HOST:PORT.
+	Address string
+	// Advertise is the base URL under which the other planners and people reach
+	// this one.
+	Advertise string
+	// CertFile and KeyFile turn TLS on.
+	CertFile string
+	KeyFile  string
+	// ClientCAFile, where set, makes the listener ask for client certificates
+	// that this authority signed.
+	ClientCAFile string
+}
+
+// Managed says which jobs Caravan manages.
+type Managed struct {
+	// Devices are names as in a job's device block: "gpu", "nvidia/gpu" or
+	// "nvidia/gpu/MODEL". A job that asks for one of them is managed.
+	Devices []string
+	// Namespaces limits Caravan to these; "*" is all. Globs are allowed, here
+	// and below ("team-*").
+	Namespaces       []string
+	ExemptNamespaces []string
+	ExemptNodePools  []string
+}
+
+// Policy is how the queue is ordered.
+type Policy struct {
+	// Order is a policy's name.
+	Order string
+}
+
+// Admission is how a decided placement is carried out.
+type Admission struct {
+	// Deadline is how long all members may take to be placed; then what was
+	// placed is stopped and the job is queued again.
+	Deadline time.Duration
+	// RetryInitial is the wait after the first failed admission. It doubles
+	// with every further one, up to RetryMax.
+	RetryInitial time.Duration
+	RetryMax     time.Duration
+}
+
+// Level is one level of the topology tree above the node.
+type Level struct {
+	Name string
+	// Meta is the node meta key that a node's value is taken from.
+	Meta string
+}
+
+// State is where Caravan keeps what it must remember, as Nomad Variables.
+type State struct {
+	Namespace string
+}
+
+// Gateway is the reverse proxy in front of Nomad.
+type Gateway struct {
+	// Wait is how long the answer to a registration waits for the first
+	// decision on the job.
+	Wait time.Duration
+}
+
+// The defaults of every key that has one.
+const (
+	DefaultListen       = "127.0.0.1:4656"
+	DefaultNomadAddress = "http://127.0.0.1:4646"
+	DefaultDevice       = "nvidia/gpu"
+	DefaultOrder        = "fifo"
+	DefaultDeadline     = 60 * time.Second
+	DefaultRetryInitial = 5 * time.Second
+	DefaultRetryMax     = 5 * time.Minute
+	DefaultNamespace    = "default"
+	DefaultGatewayWait  = 3 * time.Second
+	DefaultLogLevel     = "info"
+	// MetaPrefix and a level's name make the node meta key of that level.
+	MetaPrefix = "caravan_"
+)
+
+// Default is the configuration of a planner without a file or environment.
+func Default() Config {
+	c := Config{
+		Nomad:  Nomad{Address: DefaultNomadAddress},
+		Listen: Listen{Address: DefaultListen, Advertise: "http://" + DefaultListen},
+		Managed: Managed{
+			Devices:    []string{DefaultDevice},
+			Namespaces: []string{"*"},
+		},
+		Policy: Policy{Order: DefaultOrder},
+		Admission: Admission{
+			Deadline:     DefaultDeadline,
+			RetryInitial: DefaultRetryInitial,
+			RetryMax:     DefaultRetryMax,
+		},
+		State:    State{Namespace: DefaultNamespace},
+		Gateway:  Gateway{Wait: DefaultGatewayWait},
+		LogLevel: DefaultLogLevel,
+	}
+	for _, name := range model.DefaultLevels {
+		c.Levels = append(c.Levels, Level{Name: name, Meta: MetaPrefix + name})
+	}
+	return c
+}
+
+// LevelNames are the names of the levels above the node, outermost first.
+func (c *Config) LevelNames() []string {
+	names := make([]string, len(c.Levels))
+	for i, l := range c.Levels {
+		names[i] = l.Name
+	}
+	return names
+}

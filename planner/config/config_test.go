@@ -1,0 +1,246 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func noEnv(string) (string, bool) { return "", false }
+
+func envOf(m map[string]string) func(string) (string, bool) {
+	return func(k string) (string, bool) { v, ok := m[k]; return v, ok }
+}
+
+func noRead(string) ([]byte, error) { return nil, errors.New("no such file") }
+
+const full = `
+nomad {
+  address    = "https://10.0.0.1:4646"
+  region     = "global"
+  token_file = "/etc/caravan/token"
+  ca_file    = "/etc/caravan/ca.pem"
+}
+listen {
+  address   = "0.0.0.0:4656"
+  advertise = "https://10.0.0.5:4656"
+  tls {
+    cert_file = "/etc/caravan/tls.pem"
+    key_file  = "/etc/caravan/tls.key"
+  }
+}
+managed {
+  devices           = ["nvidia/gpu"]
+  namespaces        = ["*"]
+  exempt_namespaces = ["system-*"]
+  exempt_node_pools = ["interactive"]
+}
+policy { order = "fifo" }
+admission {
+  deadline = "90s"
+  retry {
+    initial = "2s"
+    max     = "1m"
+  }
+}
+levels = ["zone", "row", "rack"]
+level "rack" { meta = "rack_name" }
+topology_file = "topology.hcl"
+state { namespace = "ops" }
+gateway { wait = "5s" }
+observe_only = true
+log_level    = "debug"
+`
+
+func TestParseFull(t *testing.T) {
+	read := func(path string) ([]byte, error) {
+		if path != "/etc/caravan/topology.hcl" {
+			return nil, errors.New("asked for " + path)
+		}
+		return []byte(`rack "r1" { nodes = ["n1"] }`), nil
+	}
+	got, err := Parse([]byte(full), "/etc/caravan/caravan.hcl", noEnv, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Nomad:  Nomad{Address: "https://10.0.0.1:4646", Region: "global", TokenFile: "/etc/caravan/token", CAFile: "/etc/caravan/ca.pem"},
+		Listen: Listen{Address: "0.0.0.0:4656", Advertise: "https://10.0.0.5:4656", CertFile: "/etc/caravan/tls.pem", KeyFile: "/etc/caravan/tls.key"},
+		Managed: Managed{Devices: []string{"nvidia/gpu"}, Namespaces: []string{"*"},
+			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
+		Policy:    Policy{Order: "fifo"},
+		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
+		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
+		Topology: &Topology{Path: "/etc/caravan/topology.hcl",
+			Places: map[string]Place{"n1": {Levels: map[string]string{"rack": "r1"}, Line: 1}}},
+		State: State{Namespace: "ops"}, Gateway: Gateway{Wait: 5 * time.Second},
+		ObserveOnly: true, LogLevel: "debug",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseNothingIsDefault(t *testing.T) {
+	got, err := Load("", noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	tests := map[string]struct {
+		src  string
+		env  map[string]string
+		want []string // each must be in the error
+	}{
+		"unknown key, with a suggestion":   {src: "observe_onyl = true", want: []string{"c.hcl:1:", `"observe_onyl"`, `Did you mean "observe_only"?`}},
+		"unknown block, with a suggestion": {src: "admision {}", want: []string{"c.hcl:1:", `Did you mean "admission"?`}},
+		"unknown key in a block":           {src: "nomad {\n  adress = \"x\"\n}", want: []string{"c.hcl:2:", `Did you mean "address"?`}},
+		"wrong type":                       {src: "observe_only = [1]", want: []string{"c.hcl:1:", "bool required"}},
+		"broken file":                      {src: "nomad {", want: []string{"c.hcl:1:"}},
+		"every fault at once": {
+			src: "log_level = \"loud\"\npolicy {\n  order = \"fifa\"\n}\nadmission {\n  deadline = \"soon\"\n  retry {\n    initial = \"2h\"\n    max = \"1h\"\n  }\n}\ngateway { wait = \"-1s\" }\n",
+			want: []string{
+				`c.hcl:1: log_level is "loud": allowed are trace, debug, info, warn, error`,
+				`c.hcl:3: policy.order is "fifa": did you mean "fifo"?`,
+				`c.hcl:6: admission.deadline is "soon": want a duration`,
+				`c.hcl:8: admission.retry.initial is "2h0m0s": it must not be greater`,
+				`c.hcl:12: gateway.wait is "-1s": want 0s to 5m0s`,
+			}},
+		"deadline of zero":           {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},
+		"empty address":              {src: "nomad { address = \"\" }", want: []string{`nomad.address is ""`}},
+		"address without scheme":     {src: "nomad { address = \"10.0.0.1:4646\" }", want: []string{`c.hcl:1: nomad.address`, "want a URL"}},
+		"two tokens":                 {src: "nomad {\n token = \"a\"\n token_file = \"b\"\n}", want: []string{"c.hcl:3: nomad.token_file", "keep one"}},
+		"certificate without key":    {src: "nomad { cert_file = \"a\" }", want: []string{"cert_file and key_file go together"}},
+		"tls without files":          {src: "listen {\n tls {}\n}", want: []string{"listen.tls.cert_file", "listen.tls.key_file"}},
+		"listen everywhere":          {src: "listen { address = \"0.0.0.0:4656\" }", want: []string{"listen.advertise", "http://10.0.0.5:4656"}},
+		"listen without port":        {src: "listen { address = \"localhost\" }", want: []string{"listen.address", "HOST:PORT"}},
+		"device with an empty part":  {src: "managed { devices = [\"nvidia//x\"] }", want: []string{"managed.devices", "VENDOR/TYPE"}},
+		"no devices":                 {src: "managed { devices = [] }", want: []string{"want at least one device"}},
+		"malformed glob":             {src: "managed { exempt_namespaces = [\"[\"] }", want: []string{"managed.exempt_namespaces", "pattern"}},
+		"level of the core":          {src: "levels = [\"rack\", \"node\"]", want: []string{`levels is "node"`, "always there"}},
+		"level twice":                {src: "levels = [\"rack\", \"rack\"]", want: []string{"there twice"}},
+		"no levels":                  {src: "levels = []", want: []string{"want 1 to 16"}},
+		"level block of no level":    {src: "level \"rak\" {}", want: []string{"c.hcl:1: level[rak]", `did you mean "rack"?`}},
+		"level block twice":          {src: "level \"rack\" {}\nlevel \"rack\" {}", want: []string{"there twice"}},
+		"two levels of one meta key": {src: "level \"rack\" { meta = \"caravan_block\" }", want: []string{"each needs its own"}},
+		"unreadable topology file":   {src: "topology_file = \"t.hcl\"", want: []string{"c.hcl:1: topology_file", "no such file"}},
+		"environment":                {env: map[string]string{"CARAVAN_OBSERVE_ONLY": "maybe", "CARAVAN_LISTEN": "x"}, want: []string{"environment variable CARAVAN_OBSERVE_ONLY: observe_only", "environment variable CARAVAN_LISTEN: listen.address"}},
+		"state namespace":            {src: "state { namespace = \"a/b\" }", want: []string{"state.namespace"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse([]byte(test.src), "c.hcl", envOf(test.env), noRead)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error lacks %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	env := map[string]string{
+		"NOMAD_ADDR": "https://n:1", "NOMAD_TOKEN": "secret", "NOMAD_CACERT": "ca", "NOMAD_SKIP_VERIFY": "true",
+		"NOMAD_REGION": "eu", "CARAVAN_LISTEN": "127.0.0.1:1", "CARAVAN_OBSERVE_ONLY": "1",
+	}
+	tests := map[string]struct {
+		src  string
+		want func(*Config)
+	}{
+		"fills what the file leaves out": {"", func(c *Config) {
+			c.Nomad = Nomad{Address: "https://n:1", Token: "secret", CAFile: "ca", TLSSkipVerify: true, Region: "eu"}
+		}},
+		"the file wins over Nomad's variables": {`nomad { address = "http://f:2" }`, func(c *Config) {
+			c.Nomad = Nomad{Address: "http://f:2", Token: "secret", CAFile: "ca", TLSSkipVerify: true, Region: "eu"}
+		}},
+		"a token file in the file wins over NOMAD_TOKEN": {`nomad { token_file = "f" }`, func(c *Config) {
+			c.Nomad = Nomad{Address: "https://n:1", TokenFile: "f", CAFile: "ca", TLSSkipVerify: true, Region: "eu"}
+		}},
+		"Caravan's variables win over the file": {`listen { address = "127.0.0.1:2" }`, func(c *Config) {
+			c.Nomad = Nomad{Address: "https://n:1", Token: "secret", CAFile: "ca", TLSSkipVerify: true, Region: "eu"}
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := Parse([]byte(test.src), "c.hcl", envOf(env), noRead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Default()
+			want.Listen = Listen{Address: "127.0.0.1:1", Advertise: "http://127.0.0.1:1"}
+			want.ObserveOnly = true
+			test.want(&want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("config (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestExempt(t *testing.T) {
+	m := Managed{Namespaces: []string{"*"}, ExemptNamespaces: []string{"sys-*"}, ExemptNodePools: []string{"inter"}}
+	tests := map[string]struct {
+		namespace, pool string
+		want            bool
+	}{
+		"managed":             {"default", "default", false},
+		"exempt by namespace": {"sys-net", "default", true},
+		"exempt by pool":      {"default", "inter", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := m.Exempt(test.namespace, test.pool); (got != "") != test.want {
+				t.Errorf("exempt = %q, want any: %v", got, test.want)
+			}
+		})
+	}
+	if (Managed{Namespaces: []string{"a"}}).Exempt("b", "") == "" {
+		t.Error("a namespace that is not listed is managed")
+	}
+}
+
+func TestClientConfigReadsTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	n := Nomad{Address: "http://x:1", TokenFile: path}
+	if _, err := n.ClientConfig(); err == nil {
+		t.Error("a token file that is not there is no error")
+	}
+	for _, token := range []string{"first", "second"} {
+		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := n.ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.SecretID != token {
+			t.Errorf("token = %q, want %q", c.SecretID, token)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(full)
+	f.Add("level \"a.b\" {}")
+	f.Add("admission { retry { initial = \"1s\" } }")
+	f.Fuzz(func(t *testing.T, src string) {
+		c, err := Parse([]byte(src), "c.hcl", noEnv, noRead)
+		if err == nil && (len(c.Levels) == 0 || len(c.Managed.Devices) == 0) {
+			t.Errorf("an incomplete configuration was accepted: %+v", c)
+		}
+	})
+}

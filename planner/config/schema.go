@@ -1,0 +1,78 @@
+package config
+
+// The structs below are the file's form. Pointers tell a key that is absent
+// from one that is empty. The doc of each key is in docs/operators.md.
+
+type fileConfig struct {
+	Nomad        *fileNomad     `hcl:"nomad,block"`
+	Listen       *fileListen    `hcl:"listen,block"`
+	Managed      *fileManaged   `hcl:"managed,block"`
+	Policy       *filePolicy    `hcl:"policy,block"`
+	Admission    *fileAdmission `hcl:"admission,block"`
+	Levels       *[]string      `hcl:"levels,optional"`
+	Level        []fileLevel    `hcl:"level,block"`
+	TopologyFile *string        `hcl:"topology_file,optional"`
+	State        *fileState     `hcl:"state,block"`
+	Gateway      *fileGateway   `hcl:"gateway,block"`
+	ObserveOnly  *bool          `hcl:"observe_only,optional"`
+	LogLevel     *string        `hcl:"log_level,optional"`
+}
+
+type fileNomad struct {
+	Address       *string `hcl:"address,optional"`
+	Region        *string `hcl:"region,optional"`
+	Token         *string `hcl:"token,optional"`
+	TokenFile     *string `hcl:"token_file,optional"`
+	CAFile        *string `hcl:"ca_file,optional"`
+	CAPath        *string `hcl:"ca_path,optional"`
+	CertFile      *string `hcl:"cert_file,optional"`
+	KeyFile       *string `hcl:"key_file,optional"`
+	TLSServerName *string `hcl:"tls_server_name,optional"`
+	TLSSkipVerify *bool   `hcl:"tls_skip_verify,optional"`
+}
+
+type fileListen struct {
+	Address   *string  `hcl:"address,optional"`
+	Advertise *string  `hcl:"advertise,optional"`
+	TLS       *fileTLS `hcl:"tls,block"`
+}
+
+type fileTLS struct {
+	CertFile     *string `hcl:"cert_file,optional"`
+	KeyFile      *string `hcl:"key_file,optional"`
+	ClientCAFile *string `hcl:"client_ca_file,optional"`
+}
+
+type fileManaged struct {
+	Devices          *[]string `hcl:"devices,optional"`
+	Namespaces       *[]string `hcl:"namespaces,optional"`
+	ExemptNamespaces *[]string `hcl:"exempt_namespaces,optional"`
+	ExemptNodePools  *[]string `hcl:"exempt_node_pools,optional"`
+}
+
+type filePolicy struct {
+	Order *string `hcl:"order,optional"`
+}
+
+type fileAdmission struct {
+	Deadline *string    `hcl:"deadline,optional"`
+	Retry    *fileRetry `hcl:"retry,block"`
+}
+
+type fileRetry struct {
+	Initial *string `hcl:"initial,optional"`
+	Max     *string `hcl:"max,optional"`
+}
+
+type fileLevel struct {
+	Name string  `hcl:"name,label"`
+	Meta *string `hcl:"meta,optional"`
+}
+
+type fileState struct {
+	Namespace *string `hcl:"namespace,optional"`
+}
+
+type fileGateway struct {
+	Wait *string `hcl:"wait,optional"`
+}
