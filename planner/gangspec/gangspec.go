@@ -1,0 +1,123 @@
+// Package gangspec reads what a Nomad job asks of Caravan: which jobs are
+// managed, the contract that their authors write in the job's or the groups'
+// meta, and the job in the form that the decision core reads. It is pure.
+package gangspec
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Prefix starts every meta key of Caravan's.
+const Prefix = "caravan_"
+
+// The keys of the contract, in the meta of the job or of a group.
+const (
+	KeyGang       = Prefix + "gang"
+	KeyQueue      = Prefix + "queue"
+	KeyTopology   = Prefix + "topology"
+	KeyMin        = Prefix + "min"
+	KeyMax        = Prefix + "max"
+	KeyDuration   = Prefix + "duration"
+	KeyDeadline   = Prefix + "deadline"
+	KeyPreempt    = Prefix + "preempt"
+	KeyCheckpoint = Prefix + "checkpoint"
+	KeyBurst      = Prefix + "burst"
+	KeyBudget     = Prefix + "budget"
+)
+
+// Keys lists the contract's keys in the order of its documentation.
+var keys = []string{
+	KeyGang, KeyQueue, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
+	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget,
+}
+
+// The keys that Caravan itself writes into the groups that it splits off; see
+// package rewrite. A job that carries them (copied from `nomad job inspect`)
+// is not at fault.
+const (
+	KeyGroup = Prefix + "group"
+	KeyIndex = Prefix + "index"
+	KeyCount = Prefix + "count"
+)
+
+// The values of caravan_preempt and caravan_burst.
+const (
+	PreemptCheckpoint = "checkpoint"
+	PreemptAlways     = "always"
+	PreemptNever      = "never"
+
+	BurstAllow = "allow"
+	BurstNever = "never"
+	BurstOnly  = "only"
+)
+
+// driverName is Caravan's own task driver, which implies a gang.
+const driverName = "caravan"
+
+// Spec is what a job's author asked for.
+type Spec struct {
+	Gang model.Gang
+	// Queue is the queue's path, outer to inner: "org/team". Without a
+	// caravan_queue it is the job's namespace.
+	Queue    string
+	Topology model.Topology
+	// Groups are the elastic bounds, in the order of the job's groups.
+	Groups []Bounds
+	// Duration is the author's estimate; 0 means to be learned.
+	Duration time.Duration
+	// Deadline is when the job must have ended; zero means none. With
+	// DeadlineAfter it is that long after the submission instead.
+	Deadline      time.Time
+	DeadlineAfter time.Duration
+	// Preempt is one of the Preempt constants.
+	Preempt string
+	// Checkpoint is the expected interval; 0 means as the driver reports.
+	Checkpoint time.Duration
+	// Burst is one of the Burst constants, "" means as the queue says.
+	Burst string
+	// Budget is the most money to spend, in the operator's currency; 0 means
+	// as the queue says.
+	Budget float64
+}
+
+// Bounds are a group's elastic bounds: Min ≤ Count ≤ Max.
+type Bounds struct {
+	Group           string
+	Count, Min, Max int
+}
+
+// Elastic says whether the group may run with another count.
+func (b Bounds) Elastic() bool { return b.Min != b.Count || b.Max != b.Count }
+
+// DeadlineFor returns the deadline of a job submitted at that time; zero
+// means none.
+func (s Spec) DeadlineFor(submitted time.Time) time.Time {
+	if s.DeadlineAfter > 0 {
+		return submitted.Add(s.DeadlineAfter)
+	}
+	return s.Deadline
+}
+
+// groupCount is a group's count as Nomad completes it.
+func groupCount(g *api.TaskGroup) int {
+	switch {
+	case g.Count != nil:
+		return *g.Count
+	case g.Scaling != nil && g.Scaling.Min != nil:
+		return int(*g.Scaling.Min)
+	default:
+		return 1
+	}
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

@@ -1,0 +1,213 @@
+package gangspec_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func gpuTask(driver, device string, count uint64) *api.Task {
+	return &api.Task{Name: "main", Driver: driver, Resources: &api.Resources{
+		Devices: []*api.RequestedDevice{{Name: device, Count: &count}},
+	}}
+}
+
+func gpuJob(kind string, groups ...*api.TaskGroup) *api.Job {
+	return &api.Job{ID: ptr("train"), Type: &kind, TaskGroups: groups}
+}
+
+func group(name string, count int, tasks ...*api.Task) *api.TaskGroup {
+	return &api.TaskGroup{Name: &name, Count: &count, Tasks: tasks}
+}
+
+func TestManaged(t *testing.T) {
+	tests := map[string]struct {
+		job  *api.Job
+		want bool
+	}{
+		"batch with the vendor's GPU":  {gpuJob("batch", group("g", 1, gpuTask("exec", "nvidia/gpu", 1))), true},
+		"service with any GPU":         {gpuJob("service", group("g", 1, gpuTask("exec", "gpu", 1))), true},
+		"a model with slashes":         {gpuJob("batch", group("g", 1, gpuTask("exec", "nvidia/gpu/A/B", 1))), true},
+		"another vendor":               {gpuJob("batch", group("g", 1, gpuTask("exec", "amd/gpu", 1))), false},
+		"another type":                 {gpuJob("batch", group("g", 1, gpuTask("exec", "nvidia/nic", 1))), false},
+		"no device":                    {gpuJob("batch", group("g", 1, &api.Task{Name: "t"})), false},
+		"system":                       {gpuJob("system", group("g", 1, gpuTask("exec", "gpu", 1))), false},
+		"sysbatch":                     {gpuJob("sysbatch", group("g", 1, gpuTask("exec", "gpu", 1))), false},
+		"no job":                       {nil, false},
+		"null group, task and request": {gpuJob("batch", nil, group("g", 1, nil, &api.Task{Resources: &api.Resources{Devices: []*api.RequestedDevice{nil}}})), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := gangspec.Managed(test.job, gangspec.DefaultDevices); got != test.want {
+				t.Errorf("Managed = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestUnmanageable(t *testing.T) {
+	with := func(change func(*api.Job)) *api.Job {
+		job := gpuJob("batch", group("g", 1, gpuTask("exec", "gpu", 1)))
+		change(job)
+		return job
+	}
+	tests := map[string]struct {
+		job  *api.Job
+		want string
+	}{
+		"batch":         {with(func(*api.Job) {}), ""},
+		"no type":       {with(func(j *api.Job) { j.Type = nil }), ""},
+		"periodic":      {with(func(j *api.Job) { j.Periodic = &api.PeriodicConfig{} }), "periodic"},
+		"parameterized": {with(func(j *api.Job) { j.ParameterizedJob = &api.ParameterizedJobConfig{} }), "parameterized"},
+		"dispatched": {with(func(j *api.Job) {
+			j.ParameterizedJob, j.Dispatched, j.ParentID = &api.ParameterizedJobConfig{}, true, ptr("p")
+		}), "dispatched"},
+		"periodic child": {with(func(j *api.Job) { j.ParentID = ptr("nightly") }), `"nightly"`},
+		"system":         {with(func(j *api.Job) { j.Type = ptr("system") }), "system"},
+		"multiregion":    {with(func(j *api.Job) { j.Multiregion = &api.Multiregion{Regions: []*api.MultiregionRegion{{Name: "x"}}} }), "multiregion"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := gangspec.Unmanageable(test.job)
+			if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+				t.Errorf("Unmanageable = %q, want it to name %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestParseDefaults(t *testing.T) {
+	tests := map[string]struct {
+		job  *api.Job
+		want model.Gang
+	}{
+		"any driver":                    {gpuJob("batch", group("g", 4, gpuTask("exec", "gpu", 1))), model.GangNone},
+		"our driver, one member":        {gpuJob("batch", group("g", 1, gpuTask("caravan", "gpu", 1))), model.GangNone},
+		"our driver, several":           {gpuJob("batch", group("g", 4, gpuTask("caravan", "gpu", 1))), model.GangJob},
+		"our driver, several groups":    {gpuJob("batch", group("a", 1, gpuTask("caravan", "gpu", 1)), group("b", 1, gpuTask("exec", "gpu", 1))), model.GangJob},
+		"count left out is one":         {gpuJob("batch", &api.TaskGroup{Name: ptr("g"), Tasks: []*api.Task{gpuTask("caravan", "gpu", 1)}}), model.GangNone},
+		"count left to scaling's least": {gpuJob("batch", &api.TaskGroup{Name: ptr("g"), Scaling: &api.ScalingPolicy{Min: ptr(int64(2))}, Tasks: []*api.Task{gpuTask("caravan", "gpu", 1)}}), model.GangJob},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := gangspec.Parse(test.job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Gang != test.want {
+				t.Errorf("Gang = %q, want %q", got.Gang, test.want)
+			}
+			if got.Queue != "default" || got.Preempt != "checkpoint" || got.Topology.Mode != model.TopologyPrefer {
+				t.Errorf("defaults are %+v", got)
+			}
+		})
+	}
+}
+
+func TestParseReadsEverything(t *testing.T) {
+	job := gpuJob("batch", group("a", 4, gpuTask("exec", "gpu", 1)), group("b", 2, gpuTask("exec", "gpu", 1)))
+	job.Meta = map[string]string{
+		"caravan_gang": "group", "caravan_queue": "org/team", "caravan_topology": "require:rack",
+		"caravan_duration": "90m", "caravan_deadline": "36h", "caravan_preempt": "never",
+		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
+	}
+	job.TaskGroups[0].Meta = map[string]string{"caravan_min": "2", "caravan_max": "8", "caravan_queue": "org/team"}
+	got, err := gangspec.Parse(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gangspec.Spec{
+		Gang: model.GangGroup, Queue: "org/team", Topology: model.Topology{Mode: "require", Level: "rack"},
+		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2}},
+		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Checkpoint: 10 * time.Minute,
+		Burst: "allow", Budget: 99.5,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Parse (-want +got):\n%s", diff)
+	}
+	at := time.Date(2031, 5, 17, 0, 0, 0, 0, time.UTC)
+	if got := got.DeadlineFor(at); !got.Equal(at.Add(36 * time.Hour)) {
+		t.Errorf("DeadlineFor = %v", got)
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	tests := map[string]struct {
+		change func(*api.Job)
+		want   []string
+	}{
+		"unknown key, near": {func(j *api.Job) { j.Meta["caravan_topolgy"] = "rack" },
+			[]string{`job: caravan_topolgy = "rack": there is no such setting (did you mean "caravan_topology"?)`}},
+		"gang": {func(j *api.Job) { j.Meta["caravan_gang"] = "jobs" },
+			[]string{`job: caravan_gang = "jobs": allowed is job, group or none (did you mean "job"?)`}},
+		"topology without its mode": {func(j *api.Job) { j.Meta["caravan_topology"] = "rack" },
+			[]string{`did you mean "require:rack"?`}},
+		"topology level": {func(j *api.Job) { j.Meta["caravan_topology"] = "require:rak" },
+			[]string{`did you mean "rack"?`}},
+		"min above count": {func(j *api.Job) { j.Meta["caravan_min"] = "9" },
+			[]string{`job: caravan_min = "9": allowed is at most the group's count, 4`}},
+		"max below count": {func(j *api.Job) { j.TaskGroups[0].Meta["caravan_max"] = "3" },
+			[]string{`group "g": caravan_max = "3": allowed is at least the group's count, 4`}},
+		"count 0": {func(j *api.Job) { j.TaskGroups[0].Count = ptr(0) },
+			[]string{`group "g": count = "0": allowed is 1 or more`}},
+		"no group": {func(j *api.Job) { j.TaskGroups = nil }, []string{"no task group"}},
+		"queue":    {func(j *api.Job) { j.Meta["caravan_queue"] = "a//b" }, []string{"caravan_queue"}},
+		"deadline": {func(j *api.Job) { j.Meta["caravan_deadline"] = "tomorrow" }, []string{"RFC 3339"}},
+		"duration": {func(j *api.Job) { j.Meta["caravan_duration"] = "-1h" }, []string{"above 0"}},
+		"budget":   {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
+		"in a task's meta": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Meta = map[string]string{"caravan_gang": "job"} },
+			[]string{`task "main" of group "g": caravan_gang = "job": the meta of a task is not read`}},
+		"job and group disagree": {func(j *api.Job) {
+			j.Meta["caravan_gang"], j.TaskGroups[0].Meta["caravan_gang"] = "job", "none"
+		}, []string{`group "g": caravan_gang = "none": job has "job"`}},
+		"the gate as meta": {func(j *api.Job) { j.Meta["caravan_gate"] = "open" }, []string{"constraint"}},
+		"all at once": {func(j *api.Job) {
+			j.Meta["caravan_gang"], j.Meta["caravan_budget"], j.Meta["caravan_x"] = "?", "0", "1"
+		}, []string{"caravan_gang", "caravan_budget", "caravan_x"}},
+		"several groups and one bound": {func(j *api.Job) {
+			j.TaskGroups = append(j.TaskGroups, group("h", 1, gpuTask("exec", "gpu", 1)))
+			j.Meta["caravan_max"] = "8"
+		}, []string{"several groups"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			job := gpuJob("batch", group("g", 4, gpuTask("exec", "gpu", 1)))
+			job.Meta, job.TaskGroups[0].Meta = map[string]string{}, map[string]string{}
+			test.change(job)
+			_, err := gangspec.Parse(job)
+			var e *gangspec.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("Parse: %v, want an *Error", err)
+			}
+			if len(e.Faults) != len(test.want) {
+				t.Errorf("%d faults, want %d: %v", len(e.Faults), len(test.want), e.Sentences())
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestParseCustomLevel(t *testing.T) {
+	job := gpuJob("batch", group("g", 1, gpuTask("exec", "gpu", 1)))
+	job.Meta = map[string]string{"caravan_topology": "prefer:pod"}
+	if _, err := gangspec.Parse(job); err == nil {
+		t.Error("Parse accepted an unknown level")
+	}
+	got, err := gangspec.Parse(job, "pod")
+	if err != nil || got.Topology.Level != "pod" {
+		t.Errorf("Parse = %+v, %v", got.Topology, err)
+	}
+}
