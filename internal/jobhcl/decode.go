@@ -2,6 +2,7 @@ package jobhcl
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"sort"
 	"strings"
@@ -120,7 +121,10 @@ func (p *parser) decodeBlocks(blocks []block, v reflect.Value) {
 	switch {
 	case t == reflect.TypeFor[map[string]any]():
 		p.wantLabels(blocks[0], 0)
-		v.Set(reflect.ValueOf(p.anyMap(blocks[0])))
+		m := p.anyMap(blocks[0])
+		// An argument set to null is one that is not there.
+		maps.DeleteFunc(m, func(_ string, val any) bool { return val == nil })
+		v.Set(reflect.ValueOf(m))
 	case t.Kind() == reflect.Map:
 		p.decodeMap(blocks[0], v)
 	case t.Kind() == reflect.Pointer:
