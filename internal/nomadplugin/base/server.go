@@ -3,11 +3,29 @@ package base
 import (
 	"context"
 
+	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/basepb"
 )
+
+// Serve runs a plugin in a binary that Nomad started, until Nomad ends it.
+// Started by hand, it says so and exits with status 1.
+func Serve(set map[string]goplugin.Plugin, log hclog.Logger) {
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: Handshake,
+		Plugins:         set,
+		GRPCServer:      goplugin.DefaultGRPCServer,
+		Logger:          log,
+	})
+}
+
+// Logger is a logger whose lines Nomad takes over into its own log, each at
+// its level.
+func Logger() hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Level: hclog.Trace, JSONFormat: true})
+}
 
 // GRPC makes a plugin's base service known to go-plugin, on the plugin's side
 // and (with Impl nil) on the host's, where it dispenses a *Client.

@@ -2,14 +2,13 @@ package device
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/caravan-sched/caravan/internal/nomadplugin/stream"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/devicepb"
 )
 
@@ -29,11 +28,11 @@ func NewClient(conn grpc.ClientConnInterface) *Client {
 func (c *Client) Fingerprint(ctx context.Context, got func([]Group) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.rpc.Fingerprint(ctx, &devicepb.FingerprintRequest{})
+	in, err := c.rpc.Fingerprint(ctx, &devicepb.FingerprintRequest{})
 	if err != nil {
 		return fmt.Errorf("fingerprint devices: %w", err)
 	}
-	return receive("fingerprint devices", stream, func(r *devicepb.FingerprintResponse) error {
+	return stream.Receive(in, as("fingerprint devices"), func(r *devicepb.FingerprintResponse) error {
 		groups := groupsFromWire(r)
 		if err := Validate(groups); err != nil {
 			return fmt.Errorf("fingerprint devices: %w", err)
@@ -56,26 +55,15 @@ func (c *Client) Reserve(ctx context.Context, ids []string) (Reservation, error)
 func (c *Client) Stats(ctx context.Context, interval time.Duration, got func([]GroupStats) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.rpc.Stats(ctx, &devicepb.StatsRequest{CollectionInterval: durationpb.New(interval)})
+	in, err := c.rpc.Stats(ctx, &devicepb.StatsRequest{CollectionInterval: durationpb.New(interval)})
 	if err != nil {
 		return fmt.Errorf("get device statistics: %w", err)
 	}
-	return receive("get device statistics", stream, func(r *devicepb.StatsResponse) error {
+	return stream.Receive(in, as("get device statistics"), func(r *devicepb.StatsResponse) error {
 		return got(statsFromWire(r))
 	})
 }
 
-func receive[T any](what string, stream grpc.ServerStreamingClient[T], got func(*T) error) error {
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		if err := got(r); err != nil {
-			return err
-		}
-	}
+func as(what string) func(error) error {
+	return func(err error) error { return fmt.Errorf("%s: %w", what, err) }
 }

@@ -1,11 +1,8 @@
 package device
 
 import (
-	"time"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/caravan-sched/caravan/internal/nomadplugin/attr"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/stream"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/devicepb"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/structspb"
 )
@@ -82,9 +79,7 @@ func statsToWire(groups []GroupStats) *devicepb.StatsResponse {
 				values[name] = v.ToWire()
 			}
 			d := &devicepb.DeviceStats{Summary: s.Summary.ToWire(), Stats: &structspb.StatObject{Attributes: values}}
-			if !s.Time.IsZero() {
-				d.Timestamp = timestamppb.New(s.Time)
-			}
+			d.Timestamp = stream.TimeToWire(s.Time)
 			w.InstanceStats[id] = d
 		}
 		out.Groups = append(out.Groups, w)
@@ -100,7 +95,7 @@ func statsFromWire(r *devicepb.StatsResponse) []GroupStats {
 			Instances: make(map[string]Stats, len(w.GetInstanceStats())),
 		}
 		for id, d := range w.GetInstanceStats() {
-			s := Stats{Summary: attr.StatFromWire(d.GetSummary()), Time: timeFromWire(d.GetTimestamp())}
+			s := Stats{Summary: attr.StatFromWire(d.GetSummary()), Time: stream.TimeFromWire(d.GetTimestamp())}
 			if attributes := d.GetStats().GetAttributes(); len(attributes) > 0 {
 				s.Values = make(map[string]attr.Stat, len(attributes))
 				for name, v := range attributes {
@@ -112,11 +107,4 @@ func statsFromWire(r *devicepb.StatsResponse) []GroupStats {
 		out = append(out, g)
 	}
 	return out
-}
-
-func timeFromWire(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.AsTime()
 }

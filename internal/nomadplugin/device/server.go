@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/stream"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/devicepb"
 )
 
@@ -21,20 +21,9 @@ const defaultStatsInterval = time.Second
 
 // Serve runs the plugin in a binary that Nomad started, until Nomad ends it.
 // Started by hand, it says so and exits with status 1. The log goes to Nomad:
-// it must write JSON lines to stderr, see Logger.
+// it must write JSON lines to stderr, see base.Logger.
 func Serve(p Plugin, log hclog.Logger) {
-	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: base.Handshake,
-		Plugins:         Plugins(p, log),
-		GRPCServer:      goplugin.DefaultGRPCServer,
-		Logger:          log,
-	})
-}
-
-// Logger is a logger whose lines Nomad takes over into its own log, each at
-// its level.
-func Logger() hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{Level: hclog.Trace, JSONFormat: true})
+	base.Serve(Plugins(p, log), log)
 }
 
 // Plugins is the set that go-plugin serves for a device plugin and, with a nil
@@ -84,34 +73,22 @@ type server struct {
 // Fingerprint never ends the stream while Nomad listens, and never lets
 // anything invalid through: either would cost the node all its devices until
 // the agent restarts. What Nomad was told last stays in force meanwhile.
-func (s *server) Fingerprint(_ *devicepb.FingerprintRequest, stream grpc.ServerStreamingServer[devicepb.FingerprintResponse]) error {
-	ctx := stream.Context()
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = time.Second, time.Minute
-	send := func(groups []Group) error {
-		if err := Validate(groups); err != nil {
-			s.log.Error("fingerprint not sent to Nomad, because it would drop every device", "error", err)
-			return err
-		}
-		pause.Reset()
-		return stream.Send(groupsToWire(groups))
+func (s *server) Fingerprint(_ *devicepb.FingerprintRequest, out grpc.ServerStreamingServer[devicepb.FingerprintResponse]) error {
+	ctx := out.Context()
+	err := stream.KeepOpen(ctx, s.log, func(ok func()) error {
+		return s.impl.Fingerprint(ctx, func(groups []Group) error {
+			if err := Validate(groups); err != nil {
+				s.log.Error("fingerprint not sent to Nomad, because it would drop every device", "error", err)
+				return err
+			}
+			ok()
+			return out.Send(groupsToWire(groups))
+		})
+	}, func(err error) bool { return errors.Is(err, ErrDisabled) })
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, ErrDisabled.Error())
 	}
-	for {
-		err := s.impl.Fingerprint(ctx, send)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ErrDisabled):
-			return status.Error(codes.FailedPrecondition, ErrDisabled.Error())
-		}
-		wait := pause.NextBackOff()
-		s.log.Error("fingerprinting ended; starting again", "error", err, "wait", wait)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-	}
+	return nil
 }
 
 func (s *server) Reserve(ctx context.Context, req *devicepb.ReserveRequest) (*devicepb.ReserveResponse, error) {
@@ -124,14 +101,14 @@ func (s *server) Reserve(ctx context.Context, req *devicepb.ReserveRequest) (*de
 
 // Stats ends with an error rather than without one: Nomad asks again after an
 // error, and never again after an orderly end.
-func (s *server) Stats(req *devicepb.StatsRequest, stream grpc.ServerStreamingServer[devicepb.StatsResponse]) error {
-	ctx := stream.Context()
+func (s *server) Stats(req *devicepb.StatsRequest, out grpc.ServerStreamingServer[devicepb.StatsResponse]) error {
+	ctx := out.Context()
 	interval := req.GetCollectionInterval().AsDuration()
 	if interval <= 0 {
 		interval = defaultStatsInterval
 	}
 	err := s.impl.Stats(ctx, interval, func(groups []GroupStats) error {
-		return stream.Send(statsToWire(groups))
+		return out.Send(statsToWire(groups))
 	})
 	switch {
 	case ctx.Err() != nil:
