@@ -59,6 +59,13 @@ type Record struct {
 	Attempts   int       `json:"attempts,omitempty"`
 	RetryAfter time.Time `json:"retry_after,omitzero"`
 
+	// PriorIndex is the job's JobModifyIndex in Nomad just before Original came
+	// in, 0 for a new job. Every later index up to the job's present one is
+	// Caravan's own (gate and pins), so that a user who enforces one of them is
+	// right. Whoever records a submission that came past the gateway sets it to
+	// one less than the index at which it was found.
+	PriorIndex uint64 `json:"prior_index,omitempty"`
+
 	// ModifyIndex is the Variable's, for check-and-set. 0: not stored yet.
 	ModifyIndex uint64 `json:"-"`
 }
