@@ -34,6 +34,8 @@ type View struct {
 	// PreemptionOn maps a scheduler type ("service", "batch") to whether
 	// Nomad's own preemption is enabled for it.
 	PreemptionOn map[string]bool
+	// Devices are the device patterns that Caravan manages.
+	Devices []string
 	// Orphans are records whose job Nomad does not know any more.
 	Orphans []*record.Record
 	// Warnings are faults that an operator should see and that stop nothing.
@@ -80,6 +82,10 @@ type Managed struct {
 	// Faults says what is unreadable in the job's contract, one sentence per
 	// fault; such a job is gated and held.
 	Faults []string
+	// Adopted is set on a job that was never seen and that Nomad placed whole by
+	// itself, before Caravan was there or behind its back; Members then are
+	// its allocations as they are.
+	Adopted bool
 	// BatchDone is set once a member of a batch job has completed: the job
 	// must not be registered again, because Nomad would run that member anew.
 	BatchDone bool

@@ -73,4 +73,7 @@ type Member struct {
 	// Tasks splits GPUs by device request for members that have several: the
 	// k-th list belongs to the k-th DeviceAsk.
 	Tasks [][]string `json:"tasks,omitempty"`
+	// Ended is set, in a Job's Members, on a member that has completed: it
+	// holds nothing any more, and is not to be placed again.
+	Ended bool `json:"ended,omitempty"`
 }
