@@ -29,7 +29,7 @@ func jobFiles(t testing.TB) map[string]string {
 			files[f] = filepath.Join(dir, strings.TrimSuffix(filepath.Base(f), ".hcl")+".json")
 		}
 	}
-	if len(files) < 3 {
+	if len(files) < 15 {
 		t.Fatalf("only %d job files found", len(files))
 	}
 	return files
