@@ -77,6 +77,14 @@ func (c *Client) Explain(ctx context.Context, namespace, job string) (Explain, e
 	return get[Explain](ctx, c, "explain", namespace, job)
 }
 
+// WaitDecision asks for the first decision on that version of a job (the
+// record's SpecHash) and waits for it up to the time given. What there is by
+// then is the answer.
+func (c *Client) WaitDecision(ctx context.Context, namespace, job, specHash string, wait time.Duration) (Explain, error) {
+	q := url.Values{"wait": {wait.String()}, "hash": {specHash}}
+	return do[Explain](ctx, c, http.MethodGet, nil, q, "explain", namespace, job)
+}
+
 // Topology asks for the tree.
 func (c *Client) Topology(ctx context.Context) (Topology, error) {
 	return get[Topology](ctx, c, "topology")
@@ -104,7 +112,7 @@ func (c *Client) Release(ctx context.Context, req ReleaseRequest) (ReleaseResult
 }
 
 func get[T any](ctx context.Context, c *Client, path ...string) (T, error) {
-	return do[T](ctx, c, http.MethodGet, nil, path...)
+	return do[T](ctx, c, http.MethodGet, nil, nil, path...)
 }
 
 func post[T any](ctx context.Context, c *Client, body any, path ...string) (T, error) {
@@ -113,10 +121,10 @@ func post[T any](ctx context.Context, c *Client, body any, path ...string) (T, e
 		var zero T
 		return zero, fmt.Errorf("encode request: %w", err)
 	}
-	return do[T](ctx, c, http.MethodPost, b, path...)
+	return do[T](ctx, c, http.MethodPost, b, nil, path...)
 }
 
-func do[T any](ctx context.Context, c *Client, method string, body []byte, path ...string) (T, error) {
+func do[T any](ctx context.Context, c *Client, method string, body []byte, query url.Values, path ...string) (T, error) {
 	var out T
 	// A job's ID may hold a slash, so each element is escaped by itself.
 	escaped := make([]string, len(path))
@@ -124,6 +132,9 @@ func do[T any](ctx context.Context, c *Client, method string, body []byte, path 
 		escaped[i] = url.PathEscape(p)
 	}
 	target := c.base.String() + Prefix + "/" + strings.Join(escaped, "/")
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
 		return out, fmt.Errorf("make request: %w", err)

@@ -1,0 +1,314 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/observe"
+)
+
+// maxRequest bounds a request's body. Nomad itself takes jobs up to 30 MiB.
+const maxRequest = 30 << 20
+
+// maxWait bounds how long a request may wait for a decision.
+const maxWait = 5 * time.Minute
+
+// TokenHeader carries the caller's Nomad ACL token.
+const TokenHeader = "X-Nomad-Token"
+
+// Right is what a request needs to be allowed to.
+type Right string
+
+const (
+	// RightReadJob: read-job in the namespace.
+	RightReadJob Right = "read-job"
+	// RightSubmitJob: submit-job in the namespace.
+	RightSubmitJob Right = "submit-job"
+	// RightReadNode: node:read.
+	RightReadNode Right = "node:read"
+	// RightManage: a management token.
+	RightManage Right = "management"
+)
+
+// Backend is what the API shows. Errors that are an *Error are shown as they
+// are, all others as an internal one.
+type Backend interface {
+	// Status is how the planner is.
+	Status() Status
+	// View is the newest one; nil while there is none yet.
+	View() *observe.View
+	// Explain fills in what was decided on a job.
+	Explain(namespace, job string) (Explain, bool)
+	// WaitDecision waits until a decision was made on that version of a job.
+	WaitDecision(ctx context.Context, namespace, job, specHash string) (Explain, error)
+	// Queue are the waiting jobs in the order in which they are served.
+	Queue() []Job
+	// Plan says what would be decided.
+	Plan(ctx context.Context, job *api.Job) (PlanResult, error)
+	// Release takes Caravan's hands off jobs.
+	Release(ctx context.Context, req ReleaseRequest) (ReleaseResult, error)
+	// Authorize checks that Nomad grants the token that right; namespace is
+	// "*" for any.
+	Authorize(ctx context.Context, token string, right Right, namespace string) error
+}
+
+// Handler serves the API. It expects paths with Prefix.
+func Handler(b Backend) http.Handler {
+	s := &server{b: b}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+Prefix+"/status", s.answer(s.status))
+	mux.HandleFunc("GET "+Prefix+"/queue", s.answer(s.queue))
+	mux.HandleFunc("GET "+Prefix+"/jobs", s.answer(s.jobs))
+	mux.HandleFunc("GET "+Prefix+"/explain/{namespace}/{job}", s.answer(s.explain))
+	mux.HandleFunc("GET "+Prefix+"/topology", s.answer(s.topology))
+	mux.HandleFunc("GET "+Prefix+"/topology/{node}", s.answer(s.node))
+	mux.HandleFunc("GET "+Prefix+"/snapshot", s.answer(s.snapshot))
+	mux.HandleFunc("POST "+Prefix+"/plan", s.answer(s.plan))
+	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
+	mux.HandleFunc("/", s.answer(unknown))
+	return mux
+}
+
+type server struct{ b Backend }
+
+// answer makes a handler of a function that returns a value or an error.
+func (s *server) answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		out, err := f(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		write(w, http.StatusOK, out)
+	}
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		status = http.StatusInternalServerError
+		b = []byte(`{"error":"the answer cannot be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A client that has gone away is no fault of ours.
+	_, _ = w.Write(append(b, '\n'))
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Status: http.StatusInternalServerError, Message: err.Error()}
+	}
+	status := e.Status
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	write(w, status, e)
+}
+
+func unknown(r *http.Request) (any, error) {
+	return nil, &Error{
+		Status:  http.StatusNotFound,
+		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
+		Do: "use GET " + Prefix + "/{status,queue,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,snapshot} or POST " +
+			Prefix + "/{plan,release}",
+	}
+}
+
+func (s *server) authorize(r *http.Request, right Right, namespace string) error {
+	return s.b.Authorize(r.Context(), r.Header.Get(TokenHeader), right, namespace)
+}
+
+// view is the newest View, for a caller who may see all of it.
+func (s *server) view(r *http.Request, rights ...Right) (*observe.View, error) {
+	for _, right := range rights {
+		if err := s.authorize(r, right, "*"); err != nil {
+			return nil, err
+		}
+	}
+	v := s.b.View()
+	if v == nil {
+		st := s.b.Status()
+		e := &Error{Status: http.StatusServiceUnavailable, Message: "the planner has not seen the cluster yet", Do: "try again in a moment"}
+		if st.Nomad.Error != "" {
+			e.Message += ": " + st.Nomad.Error
+			e.Do = "see " + Prefix + "/status"
+		}
+		return nil, e
+	}
+	return v, nil
+}
+
+func (s *server) status(*http.Request) (any, error) { return s.b.Status(), nil }
+
+func (s *server) queue(r *http.Request) (any, error) {
+	if _, err := s.view(r, RightReadJob); err != nil {
+		return nil, err
+	}
+	return orEmpty(s.visible(r, s.b.Queue())), nil
+}
+
+func (s *server) jobs(r *http.Request) (any, error) {
+	v, err := s.view(r, RightReadJob)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Job, 0, len(v.Managed))
+	for i := range v.Managed {
+		if e, ok := s.b.Explain(v.Managed[i].Namespace, v.Managed[i].ID); ok {
+			out = append(out, e.Job)
+		}
+	}
+	return orEmpty(s.visible(r, out)), nil
+}
+
+// visible drops the jobs of namespaces that the caller must not read.
+func (s *server) visible(r *http.Request, jobs []Job) []Job {
+	allowed := map[string]bool{}
+	out := make([]Job, 0, len(jobs))
+	for _, j := range jobs {
+		ok, known := allowed[j.Namespace]
+		if !known {
+			ok = s.authorize(r, RightReadJob, j.Namespace) == nil
+			allowed[j.Namespace] = ok
+		}
+		if ok {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// orEmpty makes an empty list [] and not null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// explain answers at once or, with ?wait=DURATION and ?hash=SPEC_HASH, once a
+// decision was made on that version of the job.
+func (s *server) explain(r *http.Request) (any, error) {
+	namespace, job := r.PathValue("namespace"), r.PathValue("job")
+	if err := s.authorize(r, RightReadJob, namespace); err != nil {
+		return nil, err
+	}
+	if text := r.URL.Query().Get("wait"); text != "" {
+		wait, err := time.ParseDuration(text)
+		if err != nil || wait < 0 || wait > maxWait {
+			return nil, &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("wait is %q", text), Do: "give a duration from 0s to " + maxWait.String()}
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		defer cancel()
+		e, err := s.b.WaitDecision(ctx, namespace, job, r.URL.Query().Get("hash"))
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			return e, err
+		}
+	}
+	if _, err := s.view(r); err != nil {
+		return nil, err
+	}
+	e, ok := s.b.Explain(namespace, job)
+	if !ok {
+		return nil, &Error{
+			Status:  http.StatusNotFound,
+			Message: fmt.Sprintf("Caravan manages no job %q in namespace %q", job, namespace),
+			Do:      "check the name with nomad job status; a job is managed when it is a service or batch job that asks for a managed device",
+		}
+	}
+	return e, nil
+}
+
+func (s *server) topology(r *http.Request) (any, error) {
+	v, err := s.view(r, RightReadNode)
+	if err != nil {
+		return nil, err
+	}
+	return Tree(v), nil
+}
+
+func (s *server) node(r *http.Request) (any, error) {
+	v, err := s.view(r, RightReadNode)
+	if err != nil {
+		return nil, err
+	}
+	return Inside(v, r.PathValue("node"))
+}
+
+func (s *server) snapshot(r *http.Request) (any, error) {
+	v, err := s.view(r, RightReadNode, RightManage)
+	if err != nil {
+		return nil, err
+	}
+	return v.Snapshot, nil
+}
+
+func decode(r *http.Request, into any) error {
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxRequest+1))
+	switch {
+	case err != nil:
+		return &Error{Status: http.StatusBadRequest, Message: "the request's body cannot be read: " + err.Error()}
+	case len(b) > maxRequest:
+		return &Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request's body has more than %d bytes", maxRequest)}
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return &Error{Status: http.StatusBadRequest, Message: "the request's body is not the JSON expected: " + err.Error()}
+	}
+	return nil
+}
+
+func (s *server) plan(r *http.Request) (any, error) {
+	var body struct{ Job *api.Job }
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	if body.Job == nil || body.Job.ID == nil || *body.Job.ID == "" {
+		return nil, &Error{Status: http.StatusBadRequest, Message: "the request has no job", Do: `send {"Job": …} as to Nomad's /v1/jobs`}
+	}
+	namespace := api.DefaultNamespace
+	if body.Job.Namespace != nil && *body.Job.Namespace != "" {
+		namespace = *body.Job.Namespace
+	}
+	if err := s.authorize(r, RightSubmitJob, namespace); err != nil {
+		return nil, err
+	}
+	if _, err := s.view(r); err != nil {
+		return nil, err
+	}
+	return s.b.Plan(r.Context(), body.Job)
+}
+
+func (s *server) release(r *http.Request) (any, error) {
+	var req ReleaseRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	req.Job = strings.TrimSpace(req.Job)
+	switch {
+	case req.All == (req.Job != ""):
+		return nil, &Error{Status: http.StatusBadRequest, Message: "name one job, or all", Do: `send {"namespace": …, "job": …} or {"all": true}`}
+	case req.Job != "" && req.Namespace == "":
+		req.Namespace = api.DefaultNamespace
+	}
+	right, namespace := RightSubmitJob, req.Namespace
+	if req.All {
+		right, namespace = RightManage, "*"
+	}
+	if err := s.authorize(r, right, namespace); err != nil {
+		return nil, err
+	}
+	if _, err := s.view(r); err != nil {
+		return nil, err
+	}
+	return s.b.Release(r.Context(), req)
+}

@@ -1,0 +1,161 @@
+package observe
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// nodeCutOff says whether the servers cannot reach a node's client: what runs
+// there may go on running.
+func nodeCutOff(status string) bool {
+	return status == api.NodeStatusDown || status == api.NodeStatusDisconnected
+}
+
+// stateOf says what an allocation is, as far as it alone and its node's status
+// tell; where it was to be placed is another question.
+func stateOf(a *api.AllocationListStub, nodeStatus string) AllocState {
+	switch a.ClientStatus {
+	case api.AllocClientStatusComplete:
+		return AllocComplete
+	case api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return AllocDead
+	case api.AllocClientStatusUnknown:
+		return AllocLost
+	}
+	switch {
+	case nodeCutOff(nodeStatus):
+		return AllocLost
+	case a.DesiredStatus != api.AllocDesiredStatusRun:
+		return AllocStopping
+	}
+	return AllocPlaced
+}
+
+// phaser says in which phase of an allocation a task runs; nil: the main one.
+type phaser func(task string) *api.TaskLifecycle
+
+// allocModel is the allocation as the decision core reads it; false when it
+// holds nothing.
+func allocModel(a *api.AllocationListStub, nodeStatus string, phase phaser) (model.Alloc, bool) {
+	state := stateOf(a, nodeStatus)
+	if !state.Holds() {
+		return model.Alloc{}, false
+	}
+	out := model.Alloc{
+		ID: a.ID, Namespace: a.Namespace, Job: a.JobID, Group: a.TaskGroup,
+		Index: allocIndex(a.Name), Node: a.NodeID,
+		GPUs:     allocGPUs(a),
+		Stopping: state == AllocStopping,
+		Lost:     state == AllocLost,
+	}
+	if a.AllocatedResources != nil {
+		out.Resources = allocResources(a.AllocatedResources, phase)
+		out.Ports = allocPorts(a.AllocatedResources)
+	}
+	return out, true
+}
+
+// allocIndex reads the index at the end of "job.group[3]"; 0 when there is
+// none.
+func allocIndex(name string) int {
+	open := strings.LastIndexByte(name, '[')
+	if open < 0 || !strings.HasSuffix(name, "]") {
+		return 0
+	}
+	n, err := strconv.Atoi(name[open+1 : len(name)-1])
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// allocGPUs are the IDs of all devices held, sorted.
+func allocGPUs(a *api.AllocationListStub) []string {
+	if a.AllocatedResources == nil {
+		return nil
+	}
+	var out []string
+	for _, t := range a.AllocatedResources.Tasks {
+		if t == nil {
+			continue
+		}
+		for _, d := range t.Devices {
+			if d != nil {
+				out = append(out, d.DeviceIDs...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// allocResources adds up what an allocation holds as Nomad does: tasks of
+// different phases do not run together, so the largest phase counts.
+func allocResources(r *api.AllocatedResources, phase phaser) model.Resources {
+	var before, during, after model.Resources
+	out := model.Resources{DiskMiB: int(r.Shared.DiskMB)}
+	for name, t := range r.Tasks {
+		if t == nil {
+			continue
+		}
+		cpu, memory := int(t.Cpu.CpuShares), int(t.Memory.MemoryMB)
+		if n := len(t.Cpu.ReservedCores); n > 0 {
+			// Reserved cores stay with their task for the allocation's life.
+			out.Cores += n
+			out.CPUMHz += cpu
+			cpu = 0
+		}
+		add := func(to *model.Resources) { to.CPUMHz += cpu; to.MemoryMiB += memory }
+		switch l := phase(name); {
+		case l == nil || l.Hook == api.TaskLifecycleHookPoststart:
+			add(&during)
+		case l.Hook == api.TaskLifecycleHookPrestart:
+			add(&before)
+			if l.Sidecar {
+				add(&during)
+			}
+		default:
+			add(&after)
+		}
+	}
+	out.CPUMHz += max(before.CPUMHz, during.CPUMHz, after.CPUMHz)
+	out.MemoryMiB = max(before.MemoryMiB, during.MemoryMiB, after.MemoryMiB)
+	return out
+}
+
+// allocPorts are the host ports held, sorted. They stand in up to three
+// places, depending on how the job asked for them.
+func allocPorts(r *api.AllocatedResources) []int {
+	var out []int
+	network := func(n *api.NetworkResource) {
+		if n == nil {
+			return
+		}
+		for _, ports := range [][]api.Port{n.ReservedPorts, n.DynamicPorts} {
+			for _, p := range ports {
+				out = append(out, p.Value)
+			}
+		}
+	}
+	for _, p := range r.Shared.Ports {
+		out = append(out, p.Value)
+	}
+	for _, n := range r.Shared.Networks {
+		network(n)
+	}
+	for _, t := range r.Tasks {
+		if t != nil {
+			for _, n := range t.Networks {
+				network(n)
+			}
+		}
+	}
+	out = slices.DeleteFunc(out, func(p int) bool { return p <= 0 })
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,291 @@
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// jobKey names a job.
+type jobKey struct{ namespace, id string }
+
+// jobEntry is what is known of one job, as far as it depends on the job and on
+// the specification in its record alone.
+type jobEntry struct {
+	modifyIndex    uint64
+	jobModifyIndex uint64
+	job            *api.Job
+	// specHash is that of the record which base was made from.
+	specHash string
+	managed  bool
+	gated    bool
+	spec     gangspec.Spec
+	base     model.Job
+	faults   []string
+}
+
+// readJob reads the job's contract, from the user's own version where it is
+// remembered.
+func (o *Observer) readJob(job *api.Job, rec *record.Record) *jobEntry {
+	e := &jobEntry{modifyIndex: deref(job.ModifyIndex), jobModifyIndex: deref(job.JobModifyIndex), job: job}
+	if rec != nil {
+		e.specHash = rec.SpecHash
+	}
+	e.gated = rewrite.IsGated(job)
+	own, err := ownVersion(job, rec)
+	if err != nil {
+		e.faults = append(e.faults, err.Error())
+	}
+	e.managed = gangspec.Managed(own, o.managed.Devices) && o.managed.Exempt(namespaceOf(job), deref(own.NodePool)) == ""
+	if !e.managed && rec == nil {
+		return e
+	}
+	e.spec, err = gangspec.Parse(own)
+	e.faults = append(e.faults, faultLines(err)...)
+	e.base = gangspec.ToModel(own, e.spec)
+	e.base.Namespace, e.base.ID = namespaceOf(job), deref(job.ID)
+	return e
+}
+
+// ownVersion is the job as its user wrote it. A job that cannot be taken apart
+// counts as it is.
+func ownVersion(job *api.Job, rec *record.Record) (*api.Job, error) {
+	if rec != nil && rec.Original != nil {
+		return rec.Original, nil
+	}
+	own, err := rewrite.Strip(job, nil)
+	if err != nil {
+		return job, fmt.Errorf("take gate and pins out of the job: %w", err)
+	}
+	return own, nil
+}
+
+// fresh says whether the entry still describes the job.
+func (e *jobEntry) fresh(modifyIndex uint64, rec *record.Record) bool {
+	hash := ""
+	if rec != nil {
+		hash = rec.SpecHash
+	}
+	return e.modifyIndex == modifyIndex && e.specHash == hash
+}
+
+func submitted(job *api.Job, rec *record.Record) time.Time {
+	if rec != nil && !rec.Submitted.IsZero() {
+		return rec.Submitted
+	}
+	return time.Unix(0, deref(job.SubmitTime)).UTC()
+}
+
+// faultLines splits a joined error into its sentences.
+func faultLines(err error) []string {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return strings.Split(err.Error(), "\n")
+	}
+	var out []string
+	for _, e := range joined.Unwrap() {
+		out = append(out, faultLines(e)...)
+	}
+	return out
+}
+
+// jobDead is Nomad's status of a job that has nothing left to run.
+const jobDead = "dead"
+
+// ended says whether Nomad will run nothing more of the job.
+func ended(job *api.Job) bool {
+	return deref(job.Stop) || deref(job.Status) == jobDead
+}
+
+// manage joins a job, its record and its allocations. inSnapshot is false for
+// a job that the core has nothing to decide about.
+func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.AllocationListStub, st *state) (m Managed, inSnapshot bool) {
+	m = Managed{
+		Namespace: e.base.Namespace, ID: e.base.ID, Current: e.job, Record: rec,
+		Model: e.base, Allocs: allocs, Faults: e.faults,
+	}
+	m.Model.Submitted = submitted(e.job, rec)
+	m.Model.Deadline = e.spec.DeadlineFor(m.Model.Submitted)
+	live := 0
+	for _, a := range allocs {
+		switch s := stateOf(a, st.nodeStatus(a.NodeID)); {
+		case s.Holds():
+			live++
+		case s == AllocComplete && a.DesiredStatus == api.AllocDesiredStatusRun && m.Model.Type == api.JobTypeBatch:
+			m.BatchDone = true
+		}
+	}
+	if rec != nil && (rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning) {
+		m.Members = pair(originsOf(e.job, rec), rec.Members, allocs, st)
+		m.Model.Members = inForce(m.Members)
+	} else if rec == nil && !e.gated && live > 0 {
+		m.Members = adopt(e.job, allocs, st)
+		m.Adopted = live >= wanted(e.base)
+		m.Model.Members = inForce(m.Members)
+	}
+	m.Model.State = stateFor(&m, live, ended(e.job))
+	if rec != nil {
+		m.Model.RetryAfter = rec.RetryAfter
+	}
+	m.Model.Hold = o.hold(&m, st)
+	if rec != nil && rec.Phase == record.PhaseReleased {
+		return m, false
+	}
+	return m, !ended(e.job) || live > 0
+}
+
+// wanted is how many members the job asks for.
+func wanted(j model.Job) int {
+	n := 0
+	for _, g := range j.Groups {
+		n += g.Count
+	}
+	return n
+}
+
+func stateFor(m *Managed, live int, ended bool) model.State {
+	switch {
+	case ended:
+		return model.StateStopping
+	case m.Record == nil && m.Adopted:
+		return model.StateRunning
+	case m.Record == nil:
+		return model.StateQueued
+	}
+	switch m.Record.Phase {
+	case record.PhaseAdmitted:
+		return model.StateAdmitted
+	case record.PhaseRunning, record.PhaseReleased:
+		return model.StateRunning
+	case record.PhaseRollback:
+		return model.StateStopping
+	}
+	if live > 0 {
+		return model.StateStopping
+	}
+	return model.StateQueued
+}
+
+// hold says why nothing may be decided on the job.
+func (o *Observer) hold(m *Managed, st *state) string {
+	if m.Model.State != model.StateQueued {
+		return ""
+	}
+	switch {
+	case len(m.Faults) > 0:
+		return "the job's contract cannot be read: " + strings.Join(m.Faults, "; ") + "; correct it and submit the job again"
+	case m.BatchDone:
+		return "a member has completed already, and registering the job again would run that member a second time; submit the job under another ID"
+	case st.preemption[m.Model.Type] && m.Model.Gang != model.GangNone && wanted(m.Model) > 1:
+		return fmt.Sprintf("Nomad's own preemption is on for %s jobs and would take single members out of a gang; turn it off: nomad operator scheduler set-config -preempt-%s-scheduler=false", m.Model.Type, m.Model.Type)
+	}
+	return ""
+}
+
+// inForce are the members as the core reads them.
+func inForce(members []MemberState) []model.Member {
+	out := make([]model.Member, 0, len(members))
+	for _, m := range members {
+		member := m.Member
+		member.Ended = m.State == AllocComplete
+		out = append(out, member)
+	}
+	return out
+}
+
+// adopt makes members of allocations that Nomad placed by itself, so that the
+// core knows what holds what.
+func adopt(job *api.Job, allocs []*api.AllocationListStub, st *state) []MemberState {
+	origins := originsOf(job, nil)
+	var out []MemberState
+	for _, a := range allocs {
+		s := stateOf(a, st.nodeStatus(a.NodeID))
+		if !s.Holds() {
+			continue
+		}
+		at := origins.of(a)
+		out = append(out, MemberState{
+			Member: model.Member{Group: at.group, Index: at.indexOf(a), Node: a.NodeID, GPUs: allocGPUs(a)},
+			Alloc:  a, State: s,
+		})
+	}
+	slices.SortStableFunc(out, func(a, b MemberState) int {
+		return cmp.Or(cmp.Compare(a.Member.Group, b.Member.Group), cmp.Compare(a.Member.Index, b.Member.Index))
+	})
+	for i := range out {
+		out[i].Member.Rank = i
+	}
+	return out
+}
+
+// origins maps the names of a rewritten job's groups back to the user's.
+type origins struct {
+	orig   *api.Job
+	groups map[string]origin
+}
+
+type origin struct {
+	group string
+	index int
+	split bool
+}
+
+func originsOf(job *api.Job, rec *record.Record) origins {
+	out := origins{groups: map[string]origin{}}
+	if rec != nil {
+		out.orig = rec.Original
+	}
+	for _, g := range job.TaskGroups {
+		if g == nil {
+			continue
+		}
+		group, index, split := rewrite.Origin(g)
+		out.groups[deref(g.Name)] = origin{group, index, split}
+	}
+	return out
+}
+
+// of says which of the user's groups an allocation belongs to. A group that
+// the job does not have any more is known by its name.
+func (o origins) of(a *api.AllocationListStub) origin {
+	if at, ok := o.groups[a.TaskGroup]; ok {
+		return at
+	}
+	group, index, split := rewrite.OriginByName(o.orig, a.TaskGroup)
+	return origin{group, index, split}
+}
+
+// indexOf is the allocation's index in the user's group, as far as Nomad knows.
+func (o origin) indexOf(a *api.AllocationListStub) int {
+	if o.split {
+		return o.index
+	}
+	return allocIndex(a.Name)
+}
+
+func namespaceOf(job *api.Job) string {
+	if ns := deref(job.Namespace); ns != "" {
+		return ns
+	}
+	return api.DefaultNamespace
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}

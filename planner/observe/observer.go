@@ -1,0 +1,228 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// Options are what an Observer needs.
+type Options struct {
+	Client  *api.Client
+	Records Records
+	Config  *config.Config
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Observer reads Nomad and keeps what it read, so that the next View costs
+// only what has changed.
+type Observer struct {
+	src     nomad
+	records Records
+	managed config.Managed
+	levels  []config.Level
+	now     func() time.Time
+
+	// mu lets one Refresh at a time.
+	mu     sync.Mutex
+	reader nodeReader
+	state  *state
+}
+
+// New returns an observer that has seen nothing yet.
+func New(opts Options) *Observer {
+	now := opts.Now
+	if now == nil {
+		now = time.Now
+	}
+	return &Observer{
+		src:     nomad{client: opts.Client, stateNamespace: opts.Config.State.Namespace},
+		records: opts.Records,
+		managed: opts.Config.Managed,
+		levels:  opts.Config.Levels,
+		now:     now,
+		reader: nodeReader{
+			levels: opts.Config.Levels, devices: opts.Config.Managed.Devices,
+			topology: opts.Config.Topology, words: map[string]string{},
+		},
+		state: &state{},
+	}
+}
+
+// Refresh returns a View that has everything that was written to Nomad before
+// the call. On an error there is no View, and what was known stays.
+func (o *Observer) Refresh(ctx context.Context) (*View, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next, err := o.read(ctx, o.state)
+	if err != nil {
+		return nil, err
+	}
+	o.state = next
+	return o.view(next), nil
+}
+
+// The waits of Watch after an error.
+const (
+	minRetry = 200 * time.Millisecond
+	maxRetry = 15 * time.Second
+)
+
+// Watch calls wake whenever something changed in Nomad that a View shows,
+// until ctx ends. It reports nothing else: an error here shows at the next
+// Refresh too.
+func (o *Observer) Watch(ctx context.Context, wake func()) {
+	var wg sync.WaitGroup
+	for p := range parts {
+		wg.Go(func() { o.watch(ctx, p, wake) })
+	}
+	wg.Wait()
+}
+
+func (o *Observer) watch(ctx context.Context, p part, wake func()) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = minRetry, maxRetry
+	var seen uint64
+	for ctx.Err() == nil {
+		index, err := o.src.index(ctx, p, seen)
+		if err != nil {
+			seen = 0
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait.NextBackOff()):
+			}
+			continue
+		}
+		wait.Reset()
+		if index != seen {
+			wake()
+		}
+		// Zero would not block, and an index that runs backwards is another
+		// cluster's or a restored one's.
+		seen = max(index, 1)
+	}
+}
+
+// view puts together what the state holds.
+func (o *Observer) view(st *state) *View {
+	v := &View{
+		Taken: o.now().UTC(), Index: slices.Max(st.index[:]),
+		LevelMeta:    map[string]string{},
+		PreemptionOn: st.preemption,
+		Devices:      slices.Clone(o.managed.Devices),
+	}
+	snap := &model.Snapshot{Version: model.SnapshotVersion, Now: v.Taken}
+	for _, l := range o.levels {
+		snap.Levels = append(snap.Levels, l.Name)
+		v.LevelMeta[l.Name] = l.Meta
+	}
+	snap.Nodes = make([]model.Node, 0, len(st.nodes))
+	v.Nodes = make([]NodeRef, 0, len(st.nodes))
+	for _, id := range slices.Sorted(maps.Keys(st.nodes)) {
+		e := st.nodes[id]
+		snap.Nodes = append(snap.Nodes, e.model)
+		v.Nodes = append(v.Nodes, e.ref)
+		v.Warnings = append(v.Warnings, e.warnings...)
+	}
+	snap.Allocs = st.allocModels()
+	o.addJobs(v, snap, st)
+	v.Warnings = append(v.Warnings, o.warnings(st)...)
+	v.Snapshot = snap
+	return v
+}
+
+func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
+	type found struct {
+		m          Managed
+		inSnapshot bool
+	}
+	var all []found
+	for key, e := range st.jobs {
+		rec := st.records[key]
+		if !e.managed && rec == nil {
+			continue
+		}
+		m, in := o.manage(e, rec, st.allocsByJob[key], st)
+		all = append(all, found{m, in})
+	}
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(a.m.Model.Submitted.Compare(b.m.Model.Submitted),
+			strings.Compare(a.m.Namespace, b.m.Namespace), strings.Compare(a.m.ID, b.m.ID))
+	})
+	for _, f := range all {
+		v.Managed = append(v.Managed, f.m)
+		if f.inSnapshot {
+			snap.Jobs = append(snap.Jobs, f.m.Model)
+		}
+	}
+	for key, rec := range st.records {
+		if st.jobs[key] == nil {
+			v.Orphans = append(v.Orphans, rec)
+		}
+	}
+	slices.SortFunc(v.Orphans, func(a, b *record.Record) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.JobID, b.JobID))
+	})
+}
+
+// warnings are those about the cluster as a whole.
+func (o *Observer) warnings(st *state) []Warning {
+	var out []Warning
+	for _, kind := range []string{api.JobTypeBatch, api.JobTypeService} {
+		if st.preemption[kind] {
+			out = append(out, Warning{Subject: "scheduler configuration", Text: fmt.Sprintf(
+				"Nomad's own preemption is on for %s jobs: gangs of that type are not admitted; turn it off with nomad operator scheduler set-config -preempt-%s-scheduler=false", kind, kind)})
+		}
+	}
+	if st.rejectJobs {
+		out = append(out, Warning{Subject: "scheduler configuration", Text: "Nomad rejects job registrations, so nothing can be admitted unless the planner's token is a management token"})
+	}
+	if st.pausedBroker {
+		out = append(out, Warning{Subject: "scheduler configuration", Text: "Nomad's evaluation broker is paused: what is admitted will not be placed"})
+	}
+	return append(out, o.topologyWarnings(st)...)
+}
+
+// topologyWarnings names the entries of the topology file that no node, or
+// more than one, answers to.
+func (o *Observer) topologyWarnings(st *state) []Warning {
+	t := o.reader.topology
+	if t == nil {
+		return nil
+	}
+	count := map[string]int{}
+	for id, e := range st.nodes {
+		count[id]++
+		if e.model.Name != id {
+			count[e.model.Name]++
+		}
+	}
+	var out []Warning
+	for _, name := range t.Names() {
+		place := fmt.Sprintf("%s:%d", t.Path, t.Places[name].Line)
+		switch n := count[name]; {
+		case n == 0:
+			out = append(out, Warning{Subject: "topology file", Text: fmt.Sprintf("%s: Nomad knows no node %q; correct the name, or leave it until the node has joined", place, name)})
+		case n > 1:
+			out = append(out, Warning{Subject: "topology file", Text: fmt.Sprintf("%s: %d nodes are named %q and all count as listed here; use their IDs", place, n, name)})
+		}
+	}
+	return out
+}
+
+// errNoIndex: every answer of Nomad's carries an index.
+var errNoIndex = errors.New("the answer has no X-Nomad-Index; check that the address is Nomad's")

@@ -1,0 +1,83 @@
+package observe
+
+import (
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// pair finds for each member of a placement the allocation that fills its
+// place. Nomad decides which allocation index lands on which node of a group,
+// so members and allocations meet by node and GPUs, not by index; only groups
+// that were split have one member each.
+//
+// Four rounds, the surest first: what lives where it was decided; what lives
+// elsewhere; what ended where it was decided; nothing.
+func pair(origins origins, members []model.Member, allocs []*api.AllocationListStub, st *state) []MemberState {
+	p := &pairing{members: members, origins: origins, st: st,
+		out: make([]MemberState, len(members)), used: map[string]bool{}, byGroup: map[string][]*api.AllocationListStub{}}
+	// Newest first: an older allocation on the same node was replaced.
+	for _, a := range slices.Backward(allocs) {
+		group := p.origins.of(a).group
+		p.byGroup[group] = append(p.byGroup[group], a)
+	}
+	for i := range members {
+		p.out[i] = MemberState{Member: members[i], State: AllocNone}
+	}
+	p.round(func(s AllocState, _ *api.AllocationListStub) bool { return s == AllocPlaced }, p.exact)
+	p.round(func(s AllocState, _ *api.AllocationListStub) bool { return s.Holds() }, p.exact)
+	p.round(func(s AllocState, _ *api.AllocationListStub) bool { return s.Holds() }, p.sameGroup)
+	// A member that ended stays ended for as long as Nomad wants it to have
+	// run; one that was told to stop belongs to an earlier placement.
+	p.round(func(s AllocState, a *api.AllocationListStub) bool {
+		return !s.Holds() && a.DesiredStatus == api.AllocDesiredStatusRun && a.NextAllocation == ""
+	}, p.exact)
+	return p.out
+}
+
+type pairing struct {
+	members []model.Member
+	origins origins
+	st      *state
+	byGroup map[string][]*api.AllocationListStub
+	used    map[string]bool
+	out     []MemberState
+}
+
+func (p *pairing) round(want func(AllocState, *api.AllocationListStub) bool, fits func(int, *api.AllocationListStub) bool) {
+	for i := range p.members {
+		if p.out[i].Alloc != nil {
+			continue
+		}
+		for _, a := range p.byGroup[p.members[i].Group] {
+			s := stateOf(a, p.st.nodeStatus(a.NodeID))
+			if p.used[a.ID] || !want(s, a) || !fits(i, a) {
+				continue
+			}
+			if s == AllocPlaced && !p.exact(i, a) {
+				s = AllocMisplaced
+			}
+			p.used[a.ID] = true
+			p.out[i].Alloc, p.out[i].State = a, s
+			break
+		}
+	}
+}
+
+// exact says whether the allocation is where the member was to be.
+func (p *pairing) exact(i int, a *api.AllocationListStub) bool {
+	if a.NodeID != p.members[i].Node || !p.sameGroup(i, a) {
+		return false
+	}
+	want := slices.Clone(p.members[i].GPUs)
+	slices.Sort(want)
+	return slices.Equal(want, allocGPUs(a))
+}
+
+// sameGroup says whether the allocation can be the member's at all.
+func (p *pairing) sameGroup(i int, a *api.AllocationListStub) bool {
+	at := p.origins.of(a)
+	return !at.split || at.index == p.members[i].Index
+}
