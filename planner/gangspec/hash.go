@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,25 +20,33 @@ import (
 // constraints that Nomad adds by itself. Gate and pins count: strip them
 // first (package rewrite). A job that cannot be encoded has the hash "".
 func Hash(job *api.Job) string {
-	c, err := Submitted(job)
-	if err != nil || c == nil {
-		return ""
-	}
-	canonical(c)
-	data, err := json.Marshal(c)
-	if err != nil {
-		return ""
-	}
-	tree, err := decodeTree(data)
-	if err != nil {
-		return ""
-	}
-	data, err = json.Marshal(prune(tree))
+	data, err := canonicalJSON(job)
 	if err != nil {
 		return ""
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
+}
+
+// canonicalJSON writes what counts of a job in one way.
+func canonicalJSON(job *api.Job) ([]byte, error) {
+	c, err := Submitted(job)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return nil, errors.New("write a canonical job: there is none")
+	}
+	canonical(c)
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("write a canonical job: %w", err)
+	}
+	tree, err := decodeTree(data)
+	if err != nil {
+		return nil, fmt.Errorf("write a canonical job: %w", err)
+	}
+	return json.Marshal(prune(tree))
 }
 
 func decodeTree(data []byte) (any, error) {
@@ -151,6 +160,9 @@ func canonicalService(s *api.Service, job *api.Job, g *api.TaskGroup, task strin
 		}
 		if c.TaskName == "" {
 			c.TaskName = s.TaskName
+		}
+		if c.Expose && strings.HasPrefix(c.PortLabel, "svc_") {
+			c.PortLabel = ""
 		}
 	}
 }

@@ -14,7 +14,7 @@ func fullJob() *api.Job {
 	t.Env = map[string]string{"A": "1", "B": "${NOMAD_ALLOC_INDEX}"}
 	t.Meta = map[string]string{"m": ""}
 	t.KillSignal, t.KillTimeout = "SIGTERM", ptr(20*time.Second)
-	t.Constraints = []*api.Constraint{{LTarget: "${attr.cpu.arch}", RTarget: "amd64"}}
+	t.Constraints = []*api.Constraint{{LTarget: "${attr.cpu.arch}", RTarget: "amd64", Operand: "="}}
 	t.Affinities = []*api.Affinity{{LTarget: "${meta.x}", RTarget: "y", Operand: "="}}
 	t.Services = []*api.Service{{Name: "${TASK}-${JOB}", PortLabel: "http", Provider: "nomad", Checks: []api.ServiceCheck{{Type: "tcp", Interval: 10 * time.Second, Timeout: time.Second}}}}
 	t.Templates = []*api.Template{{EmbeddedTmpl: ptr("x"), DestPath: ptr("local/x"), ChangeMode: ptr("signal"), ChangeSignal: ptr("sighup")}}
@@ -28,7 +28,7 @@ func fullJob() *api.Job {
 	side := &api.Task{Name: "side", Driver: "raw_exec", Config: map[string]any{"command": "/bin/sleep"}, Lifecycle: &api.TaskLifecycle{Hook: "prestart", Sidecar: true},
 		RestartPolicy: &api.RestartPolicy{Attempts: ptr(9)}}
 	g := group("workers", 2, t, side)
-	g.Constraints = []*api.Constraint{{Operand: "distinct_hosts", RTarget: "true"}, {LTarget: "${attr.kernel.name}", RTarget: "linux"}}
+	g.Constraints = []*api.Constraint{{Operand: "distinct_hosts", RTarget: "true"}, {LTarget: "${attr.kernel.name}", RTarget: "linux", Operand: "="}}
 	g.Networks = []*api.NetworkResource{{DynamicPorts: []api.Port{{Label: "http"}}, ReservedPorts: []api.Port{{Label: "nccl", Value: 29500}}}}
 	g.Services = []*api.Service{{Name: "${BASE}-svc", PortLabel: "http", Provider: "nomad", Tags: []string{"a"}}}
 	g.Spreads = []*api.Spread{{Attribute: "${node.datacenter}"}}

@@ -1,0 +1,170 @@
+// Package rewrite turns a job and a placement into the job that Nomad must be
+// given so that it does exactly that: gate, pin, release, and back to what the
+// user wrote. It is pure, and everything that it returns is a copy.
+//
+// What is Caravan's in a job can be told from what is the user's, so that it
+// can be taken out again: the gate is a constraint on a key of its own, and
+// within a list of constraints everything from the marker on is Caravan's (or
+// Nomad's, which appends what a job implies).
+package rewrite
+
+import (
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/gangspec"
+)
+
+// GateAttribute is what the gate looks at. No node may have this meta key: a
+// node that has it with GateValue opens every gate.
+const (
+	GateAttribute = "${meta.caravan_gate}"
+	GateValue     = "open"
+)
+
+const (
+	nodeIDAttribute   = "${node.unique.id}"
+	deviceIDAttribute = "${device.ids}"
+	// deviceMarker stands first among the GPUs that a device block is pinned
+	// to. No GPU is called so; it tells our constraint from a user's.
+	deviceMarker = "caravan,"
+)
+
+// gate is the constraint that no node fulfils.
+func gate() *api.Constraint { return api.NewConstraint(GateAttribute, "=", GateValue) }
+
+// marker is a constraint that every node fulfils; what follows it in a list is
+// Caravan's.
+func marker() *api.Constraint {
+	return api.NewConstraint(GateAttribute, api.ConstraintAttributeIsNotSet, "")
+}
+
+func isGate(c *api.Constraint) bool {
+	if c == nil || c.LTarget != GateAttribute || c.RTarget != GateValue {
+		return false
+	}
+	switch c.Operand {
+	case "", "=", "==", "is":
+		return true
+	}
+	return false
+}
+
+func isMarker(c *api.Constraint) bool {
+	return c != nil && c.LTarget == GateAttribute && c.Operand == api.ConstraintAttributeIsNotSet
+}
+
+// IsGated says whether the job as a whole is gated: nothing of it is placed
+// any more, though what runs may run on. A job of which only some groups are
+// gated is not.
+func IsGated(job *api.Job) bool {
+	if job == nil {
+		return false
+	}
+	if hasGate(job.Constraints) {
+		return true
+	}
+	for _, g := range job.TaskGroups {
+		if g != nil && !hasGate(g.Constraints) {
+			return false
+		}
+	}
+	return len(job.TaskGroups) > 0
+}
+
+// IsPinned says whether any of the job's groups carries pins of Caravan's.
+func IsPinned(job *api.Job) bool {
+	if job == nil {
+		return false
+	}
+	for _, g := range job.TaskGroups {
+		if g != nil && hasMarker(g.Constraints) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasGate(in []*api.Constraint) bool   { return indexOf(in, isGate) >= 0 }
+func hasMarker(in []*api.Constraint) bool { return indexOf(in, isMarker) >= 0 }
+
+func indexOf(in []*api.Constraint, match func(*api.Constraint) bool) int {
+	for i, c := range in {
+		if match(c) {
+			return i
+		}
+	}
+	return -1
+}
+
+// Gate returns the user's job with the gate, for a job of which nothing runs
+// that must go on: a new one, or one that is rolled back.
+func Gate(orig *api.Job) (*api.Job, error) {
+	job, err := Strip(orig, nil)
+	if err != nil {
+		return nil, err
+	}
+	job.Constraints = append(job.Constraints, gate())
+	calmUpdates(job)
+	return job, nil
+}
+
+// GateCurrent returns the job as it is in Nomad now with the gate added and
+// nothing else changed, so that what runs of it runs on undisturbed.
+func GateCurrent(cur *api.Job) (*api.Job, error) {
+	job, err := gangspec.Submitted(cur)
+	if err != nil {
+		return nil, err
+	}
+	if !hasGate(job.Constraints) {
+		job.Constraints = append(job.Constraints, gate())
+	}
+	return job, nil
+}
+
+// calmUpdates keeps Nomad from rolling a service job out step by step, which
+// would take a gang apart. The user's own update blocks stay in the original.
+func calmUpdates(job *api.Job) {
+	if jobType(job) != api.JobTypeService {
+		return
+	}
+	job.Update = &api.UpdateStrategy{MaxParallel: new(0)}
+	for _, g := range job.TaskGroups {
+		g.Update = nil
+	}
+}
+
+func jobType(job *api.Job) string {
+	if t := orEmpty(job.Type); t != "" {
+		return t
+	}
+	return api.JobTypeService
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func nameOf(g *api.TaskGroup) string { return orEmpty(g.Name) }
+
+func lookup(job *api.Job, name string) *api.TaskGroup {
+	for _, g := range job.TaskGroups {
+		if g != nil && nameOf(g) == name {
+			return g
+		}
+	}
+	return nil
+}
+
+func countOf(g *api.TaskGroup) int {
+	switch {
+	case g.Count != nil:
+		return *g.Count
+	case g.Scaling != nil && g.Scaling.Min != nil:
+		return int(*g.Scaling.Min)
+	default:
+		return 1
+	}
+}
