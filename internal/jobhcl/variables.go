@@ -17,11 +17,14 @@ const envPrefix = "NOMAD_VAR_"
 
 // variable is one declared variable.
 type variable struct {
-	name  string
-	at    hcl.Range
-	typ   cty.Type // cty.NilType: any
-	value cty.Value
-	set   bool
+	name string
+	at   hcl.Range
+	typ  cty.Type // cty.NilType: any
+	// declared is typ before anything was assigned from outside: it decides
+	// how text is read.
+	declared cty.Type
+	value    cty.Value
+	set      bool
 	// from is where value was written, for the faults that it causes.
 	from        hcl.Range
 	validations []validation
@@ -157,6 +160,9 @@ func (p *parser) assign(v *variable, val cty.Value, from hcl.Range) {
 // assignVariables applies the values given from outside: environment, then
 // files, then -var.
 func (p *parser) assignVariables() {
+	for _, v := range p.vars {
+		v.declared = v.typ
+	}
 	for _, entry := range p.opts.Env {
 		name, text, ok := strings.Cut(strings.TrimPrefix(entry, envPrefix), "=")
 		if v := p.vars[name]; ok && v != nil && strings.HasPrefix(entry, envPrefix) {
@@ -191,7 +197,7 @@ func (p *parser) assignVariables() {
 // an expression for everything else.
 func (p *parser) assignText(v *variable, text, source string) {
 	from := hcl.Range{Filename: source + " " + v.name, Start: hcl.InitialPos, End: hcl.InitialPos}
-	switch v.typ {
+	switch v.declared {
 	case cty.String, cty.Number, cty.NilType:
 		p.assign(v, cty.StringVal(text), from)
 		return

@@ -1,0 +1,290 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+// name is a job's name, with its namespace unless that is the default.
+func name(namespace, job string) string {
+	if namespace == "" || namespace == "default" {
+		return job
+	}
+	return namespace + "/" + job
+}
+
+// Queue writes the jobs that wait.
+func Queue(w io.Writer, s Style, jobs []httpapi.Job) error {
+	if len(jobs) == 0 {
+		_, err := fmt.Fprintln(w, "No job waits.")
+		return err
+	}
+	g := newGrid("POS", "JOB", "QUEUE", "PRIORITY", "GANG", "MEMBERS", "GPUS", "WAITS", "REASON")
+	for _, j := range jobs {
+		g.add(strconv.Itoa(j.Position), name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
+			strconv.Itoa(j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Reason)
+	}
+	return g.write(w, "")
+}
+
+// Jobs writes all managed jobs.
+func Jobs(w io.Writer, s Style, jobs []httpapi.Job) error {
+	if len(jobs) == 0 {
+		_, err := fmt.Fprintln(w, "No managed job.")
+		return err
+	}
+	g := newGrid("JOB", "TYPE", "STATE", "QUEUE", "GANG", "PLACED", "GPUS", "AGE")
+	for _, j := range jobs {
+		state := s.state(string(j.State))
+		if j.Released {
+			state = "released"
+		}
+		g.add(name(j.Namespace, j.ID), j.Type, state, j.Queue, string(j.Gang),
+			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted))
+	}
+	return g.write(w, "")
+}
+
+// Status writes how the planner is.
+func Status(w io.Writer, s Style, st httpapi.Status) error {
+	g := newGrid()
+	role := "standing by"
+	if st.Leader {
+		role = "leader"
+	}
+	if !st.Leader && st.LeaderAddress != "" {
+		role += "; the leader is " + st.LeaderAddress
+	}
+	if st.ObserveOnly {
+		role += ", observing only"
+	}
+	g.add("Planner", st.Version+", "+role+", policy "+st.Policy)
+	nomad := st.Nomad.Address
+	if st.Nomad.OK {
+		nomad += ", " + s.paint(green, "reachable")
+	} else {
+		nomad += ", " + s.paint(red, "not reachable")
+		if !st.Nomad.Since.IsZero() {
+			nomad += " for " + s.age(st.Nomad.Since)
+		}
+		if st.Nomad.Error != "" {
+			nomad += ": " + st.Nomad.Error
+		}
+	}
+	g.add("Nomad", nomad)
+	if st.ViewTaken.IsZero() {
+		g.add("Cluster", "not seen yet")
+	} else {
+		c := st.Counts
+		gpus := fmt.Sprintf("%s, %s, %d free", count(c.Nodes, "node"), count(c.GPUs, "GPU"), c.FreeGPUs)
+		if c.UnhealthyGPUs > 0 {
+			gpus += ", " + s.paint(red, fmt.Sprintf("%d unhealthy", c.UnhealthyGPUs))
+		}
+		g.add("Cluster", gpus)
+		g.add("Jobs", fmt.Sprintf("%d queued, %d being placed, %d running", c.Queued, c.Admitted, c.Running))
+	}
+	if !st.Decided.IsZero() {
+		g.add("Decided", s.age(st.Decided)+" ago")
+	}
+	for _, warning := range st.Warnings {
+		g.add(s.paint(yellow, "Warning"), warning.Subject+": "+warning.Text)
+	}
+	return g.write(w, "")
+}
+
+// Explain writes what was decided on a job, and why.
+func Explain(w io.Writer, s Style, e httpapi.Explain) error {
+	g := newGrid()
+	what := []string{}
+	for _, part := range []string{e.Type, label("gang ", string(e.Gang)), label("queue ", e.Queue), label("priority ", nonZero(e.Priority))} {
+		if part != "" {
+			what = append(what, part)
+		}
+	}
+	g.add("Job", s.paint(bold, name(e.Namespace, e.ID))+parens(strings.Join(what, ", ")))
+	g.add("State", stateLine(s, e))
+	if !e.Submitted.IsZero() {
+		g.add("Submitted", clock(e.Submitted)+", "+s.age(e.Submitted)+" ago")
+	}
+	if e.Action != "" || e.Reason != "" {
+		g.add("Decision", decision(s, string(e.Action), e.Reason))
+	}
+	detail(g, e.Detail)
+	if e.Attempts > 0 {
+		text := count(e.Attempts, "admission") + " failed"
+		if !e.RetryAfter.IsZero() {
+			text += ", the next not before " + clock(e.RetryAfter)
+		}
+		g.add("Attempts", text)
+	}
+	for _, f := range e.Faults {
+		g.add(s.paint(red, "Fault"), f)
+	}
+	if err := g.write(w, ""); err != nil {
+		return err
+	}
+	if err := placement(w, s, e.Placement); err != nil {
+		return err
+	}
+	return history(w, s, e.History)
+}
+
+func stateLine(s Style, e httpapi.Explain) string {
+	text := s.state(string(e.State))
+	if e.Released {
+		text = "released: Caravan leaves it alone"
+	}
+	if e.Position > 0 {
+		text += fmt.Sprintf(", number %d in the queue", e.Position)
+	}
+	if e.Members > 0 {
+		text += fmt.Sprintf(", %d of %s placed", e.Placed, count(e.Members, "member"))
+	}
+	return text
+}
+
+func decision(s Style, action, reason string) string {
+	code := yellow
+	if action == string(model.ActionAdmit) {
+		code = green
+	}
+	if action == "" {
+		return reason
+	}
+	return s.paint(code, action) + ": " + reason
+}
+
+// detail adds a reason's numbers.
+func detail(g *grid, d model.Detail) {
+	if d.MembersWanted > 0 || d.WantedGPUs > 0 {
+		g.add("Wanted", count(d.MembersWanted, "member")+", "+count(d.WantedGPUs, "GPU"))
+		fits := count(d.MembersFit, "member")
+		if d.Domain != "" {
+			fits += " in " + strings.TrimSpace(d.Level+" "+d.Domain)
+		}
+		g.add("Fits", fits)
+		g.add("Free", count(d.FreeGPUs, "GPU")+" of the kind asked for")
+	}
+	if d.Ahead > 0 {
+		g.add("Ahead", count(d.Ahead, "job"))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(d.Filtered)) {
+		g.add("Filtered", count(d.Filtered[reason], "node")+": "+reason)
+	}
+	if len(d.Held) > 0 {
+		g.add("Held", strings.Join(d.Held, ", "))
+	}
+}
+
+// placement writes where members are.
+func placement(w io.Writer, s Style, placed []httpapi.Placed) error {
+	if len(placed) == 0 {
+		return nil
+	}
+	g := newGrid("RANK", "GROUP", "INDEX", "NODE", "STATE", "GPUS")
+	for _, p := range placed {
+		node := p.NodeName
+		if node == "" {
+			node = p.Node
+		}
+		gpus := make([]string, len(p.GPUs))
+		for i, uuid := range p.GPUs {
+			gpus[i] = s.gpu(uuid)
+		}
+		g.add(strconv.Itoa(p.Rank), p.Group, strconv.Itoa(p.Index), node, s.state(p.State), strings.Join(gpus, " "))
+	}
+	if _, err := fmt.Fprintln(w, "\n"+s.paint(bold, "Members")); err != nil {
+		return err
+	}
+	return g.write(w, "")
+}
+
+func history(w io.Writer, s Style, past []httpapi.Past) error {
+	if len(past) == 0 {
+		return nil
+	}
+	g := newGrid("AGO", "DECISION", "REASON")
+	for _, p := range past {
+		g.add(s.age(p.At), string(p.Action), p.Reason)
+	}
+	if _, err := fmt.Fprintln(w, "\n"+s.paint(bold, "Before that")); err != nil {
+		return err
+	}
+	return g.write(w, "")
+}
+
+// Plan writes what would be decided on a job.
+func Plan(w io.Writer, s Style, job string, p httpapi.PlanResult) error {
+	g := newGrid()
+	g.add("Job", s.paint(bold, job))
+	switch {
+	case !p.Managed:
+		g.add("Managed", "no: "+p.Why)
+	case len(p.Faults) > 0:
+		for _, f := range p.Faults {
+			g.add(s.paint(red, "Fault"), f)
+		}
+	default:
+		g.add("Decision", decision(s, string(p.Decision.Action), p.Decision.Reason))
+		detail(g, p.Decision.Detail)
+	}
+	if err := g.write(w, ""); err != nil {
+		return err
+	}
+	planned := slices.Clone(p.Placement)
+	for i := range planned {
+		if planned[i].State == "" || planned[i].State == "none" {
+			planned[i].State = "planned"
+		}
+	}
+	if err := placement(w, s, planned); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nNothing was changed.")
+	return err
+}
+
+// Released writes what became of jobs that were released.
+func Released(w io.Writer, s Style, r httpapi.ReleaseResult) error {
+	if len(r.Jobs) == 0 {
+		_, err := fmt.Fprintln(w, "No managed job, so there is nothing to release.")
+		return err
+	}
+	g := newGrid("JOB", "RELEASED", "NOTE")
+	for _, j := range r.Jobs {
+		done := s.paint(green, "yes")
+		if !j.Done {
+			done = s.paint(red, "no")
+		}
+		g.add(name(j.Namespace, j.Job), done, j.Note)
+	}
+	return g.write(w, "")
+}
+
+func label(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+func nonZero(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func parens(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
