@@ -32,7 +32,7 @@ func (p *parser) bounds() []Bounds {
 }
 
 func (p *parser) groupBounds(g *api.TaskGroup) Bounds {
-	b := Bounds{Group: deref(g.Name), Count: groupCount(g)}
+	b := Bounds{Group: deref(g.Name), Count: Count(g)}
 	b.Min, b.Max = b.Count, b.Count
 	if b.Count < 1 {
 		p.fault(inGroup(g), "count", strconv.Itoa(b.Count), "allowed is 1 or more; to pause the job stop it, to drop the group leave it out")

@@ -102,8 +102,8 @@ func (s Spec) DeadlineFor(submitted time.Time) time.Time {
 	return s.Deadline
 }
 
-// groupCount is a group's count as Nomad completes it.
-func groupCount(g *api.TaskGroup) int {
+// Count is a group's count as Nomad completes it.
+func Count(g *api.TaskGroup) int {
 	switch {
 	case g.Count != nil:
 		return *g.Count

@@ -69,7 +69,7 @@ func Unmanageable(job *api.Job) string {
 	case deref(job.ParentID) != "":
 		return fmt.Sprintf("it is a child of the periodic or parameterized job %q and would lose its parent", *job.ParentID)
 	}
-	switch t := jobType(job); t {
+	switch t := Type(job); t {
 	case api.JobTypeService, api.JobTypeBatch:
 		return ""
 	default:
@@ -77,7 +77,8 @@ func Unmanageable(job *api.Job) string {
 	}
 }
 
-func jobType(job *api.Job) string {
+// Type is a job's type as Nomad completes it.
+func Type(job *api.Job) string {
 	if t := deref(job.Type); t != "" {
 		return t
 	}

@@ -152,7 +152,7 @@ func (p *parser) defaultGang() model.Gang {
 		if g == nil {
 			continue
 		}
-		members += max(0, groupCount(g))
+		members += max(0, Count(g))
 		for _, t := range g.Tasks {
 			own = own || t != nil && t.Driver == driverName
 		}

@@ -23,7 +23,7 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 	out := model.Job{
 		Namespace:   deref(job.Namespace),
 		ID:          deref(job.ID),
-		Type:        jobType(job),
+		Type:        Type(job),
 		Priority:    api.JobDefaultPriority,
 		Queue:       spec.Queue,
 		Datacenters: slices.Clone(job.Datacenters),
@@ -48,7 +48,7 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		out.Priority = p
 	}
 	for _, g := range job.TaskGroups {
-		if g != nil && groupCount(g) > 0 {
+		if g != nil && Count(g) > 0 {
 			out.Groups = append(out.Groups, taskGroup(g, spec))
 		}
 	}
@@ -58,7 +58,7 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 func taskGroup(g *api.TaskGroup, spec Spec) model.TaskGroup {
 	out := model.TaskGroup{
 		Name:        deref(g.Name),
-		Count:       groupCount(g),
+		Count:       Count(g),
 		Constraints: constraints(g.Constraints),
 		Resources:   resources(g),
 		Ports:       staticPorts(g),

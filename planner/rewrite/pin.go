@@ -81,8 +81,8 @@ func (p *pinner) sort(members []model.Member, done []Place) error {
 		switch g := lookup(p.job, at.Group); {
 		case g == nil:
 			faults = append(faults, fmt.Sprintf("there is no group %q", at.Group))
-		case at.Index < 0 || at.Index >= countOf(g):
-			faults = append(faults, fmt.Sprintf("group %q has %d members, index %d is not one of them", at.Group, countOf(g), at.Index))
+		case at.Index < 0 || at.Index >= gangspec.Count(g):
+			faults = append(faults, fmt.Sprintf("group %q has %d members, index %d is not one of them", at.Group, gangspec.Count(g), at.Index))
 		case taken[at]:
 			faults = append(faults, fmt.Sprintf("member %d of group %q is named twice", at.Index, at.Group))
 		}
@@ -125,7 +125,7 @@ func (p *pinner) incomplete() []string {
 	var faults []string
 	for _, g := range p.job.TaskGroups {
 		name := nameOf(g)
-		placed, done, want := len(p.members[name]), len(p.done[name]), countOf(g)
+		placed, done, want := len(p.members[name]), len(p.done[name]), gangspec.Count(g)
 		switch {
 		case p.gang == model.GangNone || placed+done == want && (placed == 0 || done == 0):
 		case p.gang == model.GangGroup && placed+done == 0:
@@ -146,7 +146,7 @@ func (p *pinner) group(g *api.TaskGroup) ([]*api.TaskGroup, error) {
 	case len(members)+len(done) == 0:
 		g.Constraints = append(g.Constraints, gate())
 		return []*api.TaskGroup{g}, nil
-	case !p.split(members, countOf(g)) && len(members) > 0:
+	case !p.split(members, gangspec.Count(g)) && len(members) > 0:
 		p.pin(g, members)
 		return []*api.TaskGroup{g}, nil
 	}
@@ -159,8 +159,8 @@ func (p *pinner) group(g *api.TaskGroup) ([]*api.TaskGroup, error) {
 		p.pin(own, []model.Member{m})
 		out = append(out, own)
 	}
-	if rest := countOf(g) - len(members) - len(done); rest > 0 || len(members) == 0 {
-		setMeta(g, gangspec.KeyCount, strconv.Itoa(countOf(g)))
+	if rest := gangspec.Count(g) - len(members) - len(done); rest > 0 || len(members) == 0 {
+		setMeta(g, gangspec.KeyCount, strconv.Itoa(gangspec.Count(g)))
 		g.Count, g.Scaling = new(rest), nil
 		g.Constraints = append(g.Constraints, gate())
 		out = append(out, g)

@@ -124,20 +124,13 @@ func GateCurrent(cur *api.Job) (*api.Job, error) {
 // calmUpdates keeps Nomad from rolling a service job out step by step, which
 // would take a gang apart. The user's own update blocks stay in the original.
 func calmUpdates(job *api.Job) {
-	if jobType(job) != api.JobTypeService {
+	if gangspec.Type(job) != api.JobTypeService {
 		return
 	}
 	job.Update = &api.UpdateStrategy{MaxParallel: new(0)}
 	for _, g := range job.TaskGroups {
 		g.Update = nil
 	}
-}
-
-func jobType(job *api.Job) string {
-	if t := orEmpty(job.Type); t != "" {
-		return t
-	}
-	return api.JobTypeService
 }
 
 func orEmpty(s *string) string {
@@ -156,15 +149,4 @@ func lookup(job *api.Job, name string) *api.TaskGroup {
 		}
 	}
 	return nil
-}
-
-func countOf(g *api.TaskGroup) int {
-	switch {
-	case g.Count != nil:
-		return *g.Count
-	case g.Scaling != nil && g.Scaling.Min != nil:
-		return int(*g.Scaling.Min)
-	default:
-		return 1
-	}
 }

@@ -68,7 +68,7 @@ func splitOff(orig *api.Job, g *api.TaskGroup, index int) (*api.TaskGroup, error
 	if err != nil {
 		return nil, err
 	}
-	total := countOf(g)
+	total := gangspec.Count(g)
 	out.Name, out.Count, out.Scaling = new(SplitName(orig, nameOf(g), index)), new(1), nil
 	setMeta(out, gangspec.KeyGroup, nameOf(g))
 	setMeta(out, gangspec.KeyIndex, strconv.Itoa(index))

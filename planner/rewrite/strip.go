@@ -103,7 +103,7 @@ func restore(job, orig *api.Job, pinned bool) {
 	if pinned {
 		job.AllAtOnce = orig.AllAtOnce
 	}
-	calm := jobType(job) == api.JobTypeService && isCalm(job)
+	calm := gangspec.Type(job) == api.JobTypeService && isCalm(job)
 	if calm {
 		job.Update = orig.Update.Copy()
 	}

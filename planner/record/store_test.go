@@ -1,0 +1,364 @@
+package record_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// variables is Nomad's Variables API, with its limits, failing on demand.
+type variables struct {
+	mu    sync.Mutex
+	index uint64
+	data  map[string]*api.Variable
+	// fail answers a request in Nomad's place if it returns a status.
+	fail  func(method, path string) int
+	calls []string
+}
+
+var legalPath = regexp.MustCompile(`^[a-zA-Z0-9-_~/]{1,128}$`)
+
+func (v *variables) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.calls = append(v.calls, r.Method+" "+r.URL.Path)
+	if v.fail != nil {
+		if code := v.fail(r.Method, r.URL.Path); code != 0 {
+			http.Error(w, "told to fail", code)
+			return
+		}
+	}
+	if r.URL.Path == "/v1/vars" {
+		out := []*api.VariableMetadata{}
+		for _, item := range v.data {
+			if strings.HasPrefix(item.Path, r.URL.Query().Get("prefix")) {
+				out = append(out, item.Metadata())
+			}
+		}
+		_ = json.NewEncoder(w).Encode(out)
+		return
+	}
+	path := strings.TrimPrefix(r.URL.Path, "/v1/var/")
+	if !legalPath.MatchString(path) {
+		http.Error(w, "invalid path "+path, http.StatusBadRequest)
+		return
+	}
+	now := v.data[path]
+	if now == nil {
+		now = &api.Variable{Path: path}
+	}
+	if cas := r.URL.Query().Get("cas"); cas != "" && cas != fmt.Sprint(now.ModifyIndex) {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(now)
+		return
+	}
+	v.serve(w, r, path)
+}
+
+func (v *variables) serve(w http.ResponseWriter, r *http.Request, path string) {
+	switch r.Method {
+	case http.MethodGet:
+		if v.data[path] == nil {
+			http.Error(w, "variable not found", http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(v.data[path])
+	case http.MethodPut:
+		var in api.Variable
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		size := 0
+		for k, item := range in.Items {
+			size += len(k) + len(item)
+		}
+		if size > 65536 {
+			http.Error(w, "items are limited to 64KiB", http.StatusBadRequest)
+			return
+		}
+		v.index++
+		in.ModifyIndex = v.index
+		v.data[path] = &in
+		_ = json.NewEncoder(w).Encode(in)
+	case http.MethodDelete:
+		delete(v.data, path)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (v *variables) reads() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	for _, c := range v.calls {
+		if strings.HasPrefix(c, "GET /v1/var/") {
+			n++
+		}
+	}
+	v.calls = nil
+	return n
+}
+
+func start(t *testing.T) (*variables, func() *record.Store) {
+	t.Helper()
+	v := &variables{data: map[string]*api.Variable{}}
+	server := httptest.NewServer(v)
+	t.Cleanup(server.Close)
+	client, err := api.NewClient(&api.Config{Address: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, func() *record.Store { return record.NewStore(client, "") }
+}
+
+// sample is a record; with members > 0 of a gang on whole nodes of 8 GPUs.
+func sample(namespace, job string, members int) *record.Record {
+	r := &record.Record{
+		Namespace: namespace, JobID: job, SpecHash: "abc", Submitter: "ann", Phase: record.PhaseAdmitted, Reason: "fits",
+		Submitted: time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC),
+		Original:  &api.Job{ID: &job, Meta: map[string]string{"a": "b"}, TaskGroups: []*api.TaskGroup{{Tasks: []*api.Task{{Name: "t", Config: map[string]any{"n": json.Number("9007199254740993")}}}}}},
+		Source:    &api.JobSubmission{Source: "job {}", Format: "hcl2"},
+	}
+	for i := range members {
+		m := model.Member{Group: "w", Index: i, Rank: i, Node: fmt.Sprintf("%08x", i*2654435761)}
+		for g := range 8 {
+			m.GPUs = append(m.GPUs, fmt.Sprintf("GPU-%08x-%04x-%012x", uint32(i*8+g)*2654435761, i, uint64(i*8+g)*11400714819323198485>>16))
+		}
+		r.Members = append(r.Members, m)
+	}
+	return r
+}
+
+func TestStoreRoundTrip(t *testing.T) {
+	tests := map[string]*record.Record{
+		"small":           sample("default", "train", 0),
+		"a gang of 512":   sample("default", "train", 512),
+		"hard names":      sample("ünder/score", strings.Repeat("x/y z~", 170), 2),
+		"without its job": {Namespace: "default", JobID: "bare", Phase: record.PhaseReleased},
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			v, open := start(t)
+			ctx := t.Context()
+			if err := open().Put(ctx, want); err != nil {
+				t.Fatal(err)
+			}
+			if want.ModifyIndex == 0 {
+				t.Error("Put did not set the index")
+			}
+			got, err := open().Get(ctx, want.Namespace, want.JobID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Get (-want +got):\n%s", diff)
+			}
+			all, err := open().List(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]*record.Record{want}, all); diff != "" {
+				t.Errorf("List (-want +got):\n%s", diff)
+			}
+			if err := open().Delete(ctx, got); err != nil {
+				t.Fatal(err)
+			}
+			if len(v.data) != 0 {
+				t.Errorf("%d Variables stayed", len(v.data))
+			}
+			if _, err := open().Get(ctx, want.Namespace, want.JobID); !errors.Is(err, record.ErrNotFound) {
+				t.Errorf("Get after Delete: %v, want ErrNotFound", err)
+			}
+			if err := open().Delete(ctx, got); err != nil {
+				t.Errorf("Delete again: %v", err)
+			}
+		})
+	}
+}
+
+func TestStoreConflicts(t *testing.T) {
+	_, open := start(t)
+	ctx := t.Context()
+	first, second := open(), open()
+	a := sample("default", "train", 0)
+	if err := first.Put(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Put(ctx, sample("default", "train", 0)); !errors.Is(err, record.ErrConflict) {
+		t.Errorf("Put of a record that exists: %v, want ErrConflict", err)
+	}
+	b, err := second.Get(ctx, "default", "train")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Reason = "changed"
+	if err := second.Put(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Put(ctx, a); !errors.Is(err, record.ErrConflict) {
+		t.Errorf("Put of an old record: %v, want ErrConflict", err)
+	}
+	if err := first.Delete(ctx, a); !errors.Is(err, record.ErrConflict) {
+		t.Errorf("Delete of an old record: %v, want ErrConflict", err)
+	}
+	got, err := first.Get(ctx, "default", "train")
+	if err != nil || got.Reason != "changed" {
+		t.Errorf("Get = %+v, %v", got, err)
+	}
+}
+
+// TestStoreReadsWhatChanged: a second List reads nothing, and a change of a
+// large record's small part reads one Variable.
+func TestStoreReadsWhatChanged(t *testing.T) {
+	v, open := start(t)
+	ctx := t.Context()
+	writer, reader := open(), open()
+	big := sample("default", "big", 512)
+	for _, r := range []*record.Record{big, sample("default", "a", 0), sample("other", "a", 0)} {
+		if err := writer.Put(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() []*record.Record {
+		t.Helper()
+		out, err := reader.List(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	list()
+	v.reads()
+	list()
+	if n := v.reads(); n != 0 {
+		t.Errorf("List without a change read %d Variables", n)
+	}
+	big.Phase = record.PhaseRunning
+	if err := writer.Put(ctx, big); err != nil {
+		t.Fatal(err)
+	}
+	v.reads()
+	if out := list(); out[1].Phase != record.PhaseRunning || len(out[1].Members) != 512 {
+		t.Errorf("List has %s with %d members", out[1].Phase, len(out[1].Members))
+	}
+	if n := v.reads(); n != 1 {
+		t.Errorf("List after a small change read %d Variables, want 1", n)
+	}
+	out := list()
+	out[1].Members[0].Node = "mine"
+	if list()[1].Members[0].Node == "mine" {
+		t.Error("a caller can change what the store remembers")
+	}
+}
+
+// TestStoreStopsAnywhere: whichever of Put's requests fails, the record read
+// afterwards is wholly the old one or the new one, and a second Put goes on.
+func TestStoreStopsAnywhere(t *testing.T) {
+	for n := 1; ; n++ {
+		v, open := start(t)
+		ctx := t.Context()
+		old := sample("default", "train", 512)
+		if err := open().Put(ctx, old); err != nil {
+			t.Fatal(err)
+		}
+		next, err := open().Get(ctx, "default", "train")
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(next.Members)
+		want := cmp.Diff(old.Members, next.Members)
+		if want == "" {
+			t.Fatal("nothing changes")
+		}
+		left := n
+		v.fail = func(method, _ string) int {
+			if method == http.MethodGet {
+				return 0
+			}
+			if left--; left == 0 {
+				return http.StatusInternalServerError
+			}
+			return 0
+		}
+		putErr := open().Put(ctx, next)
+		v.fail = nil
+		got, err := open().Get(ctx, "default", "train")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cmp.Diff(got.Members, old.Members) != "" && cmp.Diff(got.Members, next.Members) != "" {
+			t.Fatalf("request %d failed: the record is neither the old one nor the new one", n)
+		}
+		got.Reason = "again"
+		if err := open().Put(ctx, got); err != nil {
+			t.Fatalf("request %d failed: put again: %v", n, err)
+		}
+		if left > 0 {
+			if putErr != nil {
+				t.Fatalf("Put without a failure: %v", putErr)
+			}
+			if n < 3 {
+				t.Fatalf("Put has %d requests, the test expects parts", n)
+			}
+			return
+		}
+	}
+}
+
+func TestStoreReportsDamage(t *testing.T) {
+	v, open := start(t)
+	ctx := context.Background()
+	for _, r := range []*record.Record{sample("default", "a", 0), sample("default", "b", 512), sample("default", "c", 0)} {
+		if err := open().Put(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, item := range v.data {
+		if strings.Contains(path, "default-a") {
+			item.Items["blob"] = "!"
+		}
+		if strings.HasSuffix(path, "-0") && strings.Contains(path, "default-b") {
+			delete(v.data, path)
+		}
+	}
+	got, err := open().List(ctx)
+	if !errors.Is(err, record.ErrDamaged) || len(got) != 1 || got[0].JobID != "c" {
+		t.Errorf("List = %d records, %v; want c and ErrDamaged", len(got), err)
+	}
+	v.fail = func(string, string) int { return http.StatusTooManyRequests }
+	var status api.UnexpectedResponseError
+	if _, err := open().List(ctx); !errors.As(err, &status) || status.StatusCode() != http.StatusTooManyRequests {
+		t.Errorf("List: %v, want Nomad's 429", err)
+	}
+}
+
+func FuzzStoredRecord(f *testing.F) {
+	f.Add(`{"namespace":"default","job":"x","phase":"queued"}`, "q1YqSi1OLVGyUlBKVNJRKi5JLC0GAA==", "0123456789abcdef", "")
+	f.Add(`{}`, "", "ab", "99999")
+	f.Add(``, "AAAA", "../x", "-1")
+	f.Fuzz(func(t *testing.T, head, blob, id, parts string) {
+		rec, err := record.Parse(api.VariableItems{"record": head, "blob": blob, "blob_id": id, "parts": parts})
+		if err != nil && !errors.Is(err, record.ErrDamaged) {
+			t.Fatalf("Parse: %v, want ErrDamaged", err)
+		}
+		if (rec == nil) != (err != nil) {
+			t.Fatalf("Parse = %v, %v", rec, err)
+		}
+	})
+}
