@@ -1,0 +1,438 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// seen is a request as it reached the fake Nomad.
+type seen struct {
+	Method, Path, Query string
+	Header              http.Header
+	Body                []byte
+}
+
+// fakeNomad is the part of Nomad's HTTP API that registers jobs, with Nomad's
+// own mux behaviour (net/http's), order of checks and error texts as far as
+// clients read them. It can fail on demand.
+type fakeNomad struct {
+	mu       sync.Mutex
+	changed  chan struct{}
+	index    uint64
+	jobs     map[string]*api.Job
+	evals    map[string][]*api.Evaluation
+	requests []seen
+	// tokens, when set, are those that may register.
+	tokens map[string]bool
+	// fail answers a request instead of Nomad when it returns true.
+	fail func(w http.ResponseWriter, r *http.Request, body []byte) bool
+	// plan, when set, is the answer to a plan.
+	plan func(req api.JobPlanRequest) api.JobPlanResponse
+	mux  *http.ServeMux
+}
+
+func newFakeNomad() *fakeNomad {
+	f := &fakeNomad{
+		index: 100, jobs: map[string]*api.Job{}, evals: map[string][]*api.Evaluation{},
+		changed: make(chan struct{}), mux: http.NewServeMux(),
+	}
+	f.mux.HandleFunc("/v1/jobs", f.register(""))
+	f.mux.HandleFunc("/v1/job/", func(w http.ResponseWriter, r *http.Request) {
+		rest := strings.TrimPrefix(r.URL.Path, "/v1/job/")
+		for _, s := range subResources {
+			if id, ok := strings.CutSuffix(rest, s); ok {
+				f.sub(w, r, id, s)
+				return
+			}
+		}
+		if r.Method == http.MethodGet {
+			f.get(w, r, rest)
+			return
+		}
+		f.register(rest)(w, r)
+	})
+	f.mux.HandleFunc("/v1/acl/token/self", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"AccessorID": "acc-1", "Name": "alice"})
+	})
+	return f
+}
+
+func (f *fakeNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	f.mu.Lock()
+	f.requests = append(f.requests, seen{r.Method, r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Clone(), body})
+	fail := f.fail
+	f.mu.Unlock()
+	if fail != nil && fail(w, r, body) {
+		return
+	}
+	f.mux.ServeHTTP(w, r)
+}
+
+func (f *fakeNomad) allowed(r *http.Request) bool {
+	return f.tokens == nil || f.tokens[r.Header.Get("X-Nomad-Token")]
+}
+
+// register follows Nomad's order: decode, rights, index.
+func (f *fakeNomad) register(pathID string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, "[]")
+			return
+		}
+		if r.Method != http.MethodPut && r.Method != http.MethodPost {
+			http.Error(w, "Invalid method", http.StatusMethodNotAllowed)
+			return
+		}
+		var req api.JobRegisterRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Job == nil || req.Job.ID == nil || (pathID != "" && *req.Job.ID != pathID) {
+			http.Error(w, "bad job", http.StatusBadRequest)
+			return
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !f.allowed(r) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "Permission denied")
+			return
+		}
+		ns := namespaceOf(r, req.WriteRequest, req.Job)
+		req.Job.Namespace = &ns
+		key := ns + "/" + *req.Job.ID
+		old := f.jobs[key]
+		var now uint64
+		if old != nil {
+			now = *old.JobModifyIndex
+		}
+		if req.EnforceIndex && req.JobModifyIndex != now {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = fmt.Fprintf(w, "%s %d: conflict", api.RegisterEnforceIndexErrPrefix, req.JobModifyIndex)
+			return
+		}
+		resp := f.store(key, req.Job)
+		w.Header().Set("X-Nomad-Index", strconv.FormatUint(f.index, 10))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"EvalID":%q,"EvalCreateIndex":%d,"JobModifyIndex":%d,"Warnings":"nomad says","Index":%d,"KnownLeader":false,"LastContact":0,"Newer":"field"}`,
+			resp.EvalID, resp.EvalCreateIndex, resp.JobModifyIndex, f.index)
+	}
+}
+
+// store puts a job in under the next index, with an evaluation. f.mu is held.
+func (f *fakeNomad) store(key string, job *api.Job) api.JobRegisterResponse {
+	f.index++
+	index, status, stop := f.index, "pending", false
+	job.JobModifyIndex, job.ModifyIndex, job.Status, job.Stop = &index, &index, &status, &stop
+	f.jobs[key] = job
+	e := &api.Evaluation{
+		ID: fmt.Sprintf("eval-%d", index), JobID: *job.ID, CreateIndex: index, ModifyIndex: index, JobModifyIndex: index,
+		Status: api.EvalStatusComplete, TriggeredBy: "job-register",
+	}
+	f.evals[key] = append(f.evals[key], e)
+	if rewrite.IsGated(job) {
+		f.evals[key] = append(f.evals[key], &api.Evaluation{ID: e.ID + "-blocked", JobID: *job.ID, CreateIndex: index + 1, Status: api.EvalStatusBlocked})
+		f.index++
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return api.JobRegisterResponse{EvalID: e.ID, EvalCreateIndex: index, JobModifyIndex: index}
+}
+
+func (f *fakeNomad) get(w http.ResponseWriter, r *http.Request, id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	job := f.jobs[queryNamespace(r)+"/"+id]
+	if job == nil {
+		http.Error(w, "job not found", http.StatusNotFound)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(job)
+}
+
+func queryNamespace(r *http.Request) string {
+	if ns := r.URL.Query().Get("namespace"); ns != "" {
+		return ns
+	}
+	return api.DefaultNamespace
+}
+
+func (f *fakeNomad) sub(w http.ResponseWriter, r *http.Request, id, what string) {
+	key := queryNamespace(r) + "/" + id
+	switch what {
+	case "/evaluations":
+		f.evaluations(w, r, key)
+	case "/evaluate":
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.index++
+		e := &api.Evaluation{ID: fmt.Sprintf("eval-forced-%d", f.index), CreateIndex: f.index, Status: api.EvalStatusComplete}
+		f.evals[key] = append(f.evals[key], e)
+		_ = json.NewEncoder(w).Encode(map[string]any{"EvalID": e.ID, "EvalCreateIndex": f.index, "JobModifyIndex": f.index})
+	case "/plan":
+		var req api.JobPlanRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Job == nil {
+			http.Error(w, "bad job", http.StatusBadRequest)
+			return
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !f.allowed(r) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "Permission denied")
+			return
+		}
+		resp := api.JobPlanResponse{FailedTGAllocs: map[string]*api.AllocationMetric{"train": {}}}
+		if !rewrite.IsGated(req.Job) {
+			resp.FailedTGAllocs = nil
+		}
+		if f.plan != nil {
+			resp = f.plan(req)
+		}
+		if job := f.jobs[namespaceOf(r, req.WriteRequest, req.Job)+"/"+id]; job != nil {
+			resp.JobModifyIndex = *job.JobModifyIndex
+		}
+		_ = json.NewEncoder(w).Encode(resp)
+	default:
+		_, _ = io.WriteString(w, "{}")
+	}
+}
+
+func (f *fakeNomad) evaluations(w http.ResponseWriter, r *http.Request, key string) {
+	wait, _ := strconv.ParseUint(r.URL.Query().Get("index"), 10, 64)
+	for {
+		f.mu.Lock()
+		index, changed, evals := f.index, f.changed, f.evals[key]
+		f.mu.Unlock()
+		if index > wait {
+			w.Header().Set("X-Nomad-Index", strconv.FormatUint(index, 10))
+			w.Header().Set("X-Nomad-LastContact", "0")
+			w.Header().Set("X-Nomad-KnownLeader", "true")
+			_ = json.NewEncoder(w).Encode(evals)
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (f *fakeNomad) job(t *testing.T, key string) *api.Job {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.jobs[key]
+}
+
+// writes are the requests that reached Nomad and changed something there.
+func (f *fakeNomad) registrations() []api.JobRegisterRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []api.JobRegisterRequest
+	for _, s := range f.requests {
+		if s.Method == http.MethodGet || !bytes.Contains(s.Body, []byte(`"Job"`)) || strings.HasSuffix(s.Path, "/plan") {
+			continue
+		}
+		var req api.JobRegisterRequest
+		if json.Unmarshal(s.Body, &req) == nil && req.JobModifyIndex != neverIndex {
+			out = append(out, req)
+		}
+	}
+	return out
+}
+
+// inMemory lets a client talk to a handler without a network.
+type inMemory struct{ handler http.Handler }
+
+func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	in := r.Clone(r.Context())
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	m.handler.ServeHTTP(w, in)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// memoryRecords are Records that fail on demand.
+type memoryRecords struct {
+	mu    sync.Mutex
+	index uint64
+	data  map[string]record.Record
+	// beforePut runs before each Put, without the lock.
+	beforePut func(rec *record.Record) error
+	puts      int
+}
+
+func (m *memoryRecords) Get(_ context.Context, namespace, job string) (*record.Record, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rec, ok := m.data[namespace+"/"+job]
+	if !ok {
+		return nil, record.ErrNotFound
+	}
+	return &rec, nil
+}
+
+func (m *memoryRecords) Put(_ context.Context, rec *record.Record) error {
+	if m.beforePut != nil {
+		if err := m.beforePut(rec); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := rec.Namespace + "/" + rec.JobID
+	if m.data[key].ModifyIndex != rec.ModifyIndex {
+		return fmt.Errorf("put: %w", record.ErrConflict)
+	}
+	m.index++
+	m.puts++
+	rec.ModifyIndex = m.index
+	m.data[key] = *rec
+	return nil
+}
+
+func (m *memoryRecords) Delete(_ context.Context, rec *record.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := rec.Namespace + "/" + rec.JobID
+	if m.data[key].ModifyIndex != rec.ModifyIndex {
+		return fmt.Errorf("delete: %w", record.ErrConflict)
+	}
+	delete(m.data, key)
+	return nil
+}
+
+// waiterFunc is a Waiter.
+type waiterFunc func(ctx context.Context, namespace, job, hash string) (httpapi.Explain, error)
+
+func (f waiterFunc) WaitDecision(ctx context.Context, namespace, job, hash string) (httpapi.Explain, error) {
+	return f(ctx, namespace, job, hash)
+}
+
+// rig is a gateway in front of a fake Nomad.
+type rig struct {
+	nomad   *fakeNomad
+	records *memoryRecords
+	gateway *Gateway
+	wait    waiterFunc
+}
+
+var submitted = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func newRig(t testing.TB, change ...func(*Config)) *rig {
+	t.Helper()
+	r := &rig{nomad: newFakeNomad(), records: &memoryRecords{data: map[string]record.Record{}}}
+	r.wait = func(context.Context, string, string, string) (httpapi.Explain, error) {
+		return httpapi.Explain{Job: httpapi.Job{Reason: "needs 2 nodes; 1 is free", Position: 4}, Action: "wait"}, nil
+	}
+	client, err := api.NewClient(&api.Config{Address: "http://nomad.test", SecretID: "planner", HttpClient: &http.Client{Transport: inMemory{r.nomad}}})
+	if err != nil {
+		t.Fatalf("make client: %v", err)
+	}
+	cfg := Config{
+		Nomad:   &url.URL{Scheme: "http", Host: "nomad.test"},
+		Client:  client,
+		Managed: func(job *api.Job) bool { return gangspec.Managed(job, gangspec.DefaultDevices) },
+		Records: r.records,
+		Cluster: func(context.Context) (*rewrite.Cluster, error) {
+			return rewrite.NewCluster([]rewrite.Node{{ID: "aaaaaaaa-0001", GPUs: 8}, {ID: "bbbbbbbb-0002", GPUs: 8}}, nil), nil
+		},
+		Waiter: waiterFunc(func(ctx context.Context, ns, job, hash string) (httpapi.Explain, error) {
+			return r.wait(ctx, ns, job, hash)
+		}),
+		Now: func() time.Time { return submitted },
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	g, err := New(cfg)
+	if err != nil {
+		t.Fatalf("make gateway: %v", err)
+	}
+	g.http.Transport = inMemory{r.nomad}
+	g.proxy.Transport = inMemory{r.nomad}
+	r.gateway = g
+	return r
+}
+
+// do sends a request through the gateway.
+func (r *rig) do(method, target string, body []byte, header ...string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(method, target, bytes.NewReader(body))
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	r.gateway.ServeHTTP(w, req)
+	return w
+}
+
+// gang is a managed job; change adapts it.
+func gang(change ...func(*api.Job)) *api.Job {
+	job := api.NewBatchJob("train", "train", "", 50)
+	job.Region, job.Datacenters = nil, []string{"dc1"}
+	task := api.NewTask("main", "raw_exec")
+	task.SetConfig("command", "/bin/true")
+	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: new(uint64(8))}}}
+	job.AddTaskGroup(api.NewTaskGroup("train", 2).AddTask(task))
+	job.SetMeta("caravan_gang", "job")
+	for _, c := range change {
+		c(job)
+	}
+	return job
+}
+
+func registration(t testing.TB, job *api.Job, change ...func(*api.JobRegisterRequest)) []byte {
+	t.Helper()
+	req := api.JobRegisterRequest{Job: job, Submission: &api.JobSubmission{Source: "job \"train\" {}", Format: "hcl2"}}
+	for _, c := range change {
+		c(&req)
+	}
+	return encode(t, req)
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("encode: %v", err)
+	}
+	return data
+}
+
+func decodeAnswer[T any](t testing.TB, w *httptest.ResponseRecorder) T {
+	t.Helper()
+	var out T
+	if w.Code != http.StatusOK {
+		t.Fatalf("status = %d: %s", w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil {
+		t.Fatalf("decode answer: %v: %s", err, w.Body)
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// keep returns the new submission pinned to the placement in force, and Nomad's
+// dry-run of it; nil if that placement does not fit it any more. Nomad has the
+// last word: a volume, a port or a driver may be missing on the very nodes.
+func (g *Gateway) keep(r *http.Request, s *submission, rec *record.Record) (*api.Job, *api.JobPlanResponse, error) {
+	if !g.mayKeep(s, rec) {
+		return nil, nil, nil
+	}
+	cluster, err := g.cfg.Cluster(r.Context())
+	if err != nil {
+		return nil, nil, problemf(http.StatusServiceUnavailable,
+			"Job %q runs, and Caravan has not seen the cluster yet, so it cannot say whether the gang may stay on its nodes: %v. Nothing was registered; try again in a moment.", s.id, err)
+	}
+	pinned, err := rewrite.Pin(s.original, rec.Members, cluster)
+	if err != nil {
+		g.log.Info("pin new submission to its nodes", "namespace", s.namespace, "job", s.id, "error", err)
+		return nil, nil, nil
+	}
+	plan, refused, p := g.dryRun(r, s, pinned)
+	switch {
+	case p != nil:
+		return nil, nil, p
+	case refused != nil:
+		return nil, nil, fmt.Errorf("plan job: Nomad answered %d: %s", refused.status, refused.body)
+	case !undisturbed(rec, plan):
+		return nil, nil, nil
+	}
+	return pinned, plan, nil
+}
+
+// undisturbed says whether, by Nomad's forecast, the gang stays whole where it
+// is. A running gang of which a member would be placed anew has lost that
+// member, or it has completed and would run again.
+func undisturbed(rec *record.Record, plan *api.JobPlanResponse) bool {
+	if len(plan.FailedTGAllocs) > 0 {
+		return false
+	}
+	if plan.Annotations == nil {
+		return true
+	}
+	if len(plan.Annotations.PreemptedAllocs) > 0 {
+		return false
+	}
+	for _, u := range plan.Annotations.DesiredTGUpdates {
+		if rec.Phase == record.PhaseRunning && u.Place+u.Stop+u.Migrate > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// mayKeep says whether the placement in force was made for a job that asks for
+// the same.
+func (g *Gateway) mayKeep(s *submission, rec *record.Record) bool {
+	placed := rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning
+	if !placed || len(rec.Members) == 0 || rec.Original == nil || rec.PlacedHash != rec.SpecHash {
+		return false
+	}
+	spec, err := gangspec.Parse(rec.Original, g.cfg.Levels...)
+	if err != nil {
+		return false
+	}
+	return reflect.DeepEqual(shapeOf(rec.Original, spec), shapeOf(s.original, s.spec))
+}
+
+// shapeOf is the part of a job that its placement was decided by.
+func shapeOf(job *api.Job, spec gangspec.Spec) model.Job {
+	shape := gangspec.ToModel(job, spec)
+	return model.Job{
+		Type: shape.Type, Region: shape.Region, Datacenters: shape.Datacenters, Pool: shape.Pool,
+		Constraints: shape.Constraints, Gang: shape.Gang, Topology: shape.Topology, Groups: shape.Groups,
+	}
+}
+
+// dryRun asks Nomad, in the user's name, what registering job would do. The
+// reply is Nomad's refusal.
+func (g *Gateway) dryRun(r *http.Request, s *submission, job *api.Job) (*api.JobPlanResponse, *reply, *problem) {
+	path := "/v1/job/" + url.PathEscape(s.id) + "/plan"
+	a, p := g.send(r.Context(), r, http.MethodPut, path, api.JobPlanRequest{
+		Job:            job,
+		PolicyOverride: s.register.PolicyOverride,
+		WriteRequest:   s.register.WriteRequest,
+	})
+	if p != nil {
+		return nil, nil, p
+	}
+	if !a.ok() {
+		return nil, a, nil
+	}
+	var out api.JobPlanResponse
+	if err := json.Unmarshal(a.body, &out); err != nil {
+		return nil, nil, problemf(http.StatusBadGateway, "Nomad at %s answered a plan with something else: %v.", g.cfg.Nomad.Redacted(), err)
+	}
+	return &out, nil, nil
+}

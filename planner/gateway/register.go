@@ -1,0 +1,299 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+const (
+	// attempts is how often a registration is tried when planner and user change
+	// one job at the same time.
+	attempts = 5
+	// finishTimeout bounds what must be brought to an end after the record was
+	// written, whether or not the client still listens.
+	finishTimeout = 30 * time.Second
+	// neverIndex is a job index that no Nomad reaches.
+	neverIndex = math.MaxInt64
+)
+
+// errAgain says that the job or its record changed under a registration.
+var errAgain = errors.New("the job changed in the meantime")
+
+// serveRegister handles POST and PUT on /v1/jobs and /v1/job/:id.
+func (g *Gateway) serveRegister(w http.ResponseWriter, r *http.Request, pathID string) {
+	body, p := readBody(w, r, g.cfg.MaxBody)
+	var req api.JobRegisterRequest
+	if p == nil {
+		p = decode(body, &req)
+	}
+	if p == nil {
+		p = checkJob(req.Job, pathID)
+	}
+	if p != nil {
+		refuse(w, p.status, "%s", p.text)
+		return
+	}
+	if !g.takes(r, req.Job, req.WriteRequest) {
+		g.pass(w, r, body)
+		return
+	}
+	s, p := g.newSubmission(r, body, req)
+	if p == nil {
+		p = g.register(w, r, s, body)
+	}
+	if p != nil {
+		refuse(w, p.status, "%s", p.text)
+	}
+}
+
+// takes says whether the gateway takes the job in, rather than pass it, after
+// putting the job in the form in which Nomad would take it: in its namespace,
+// and nobody's child, for Nomad does not let a registration say so. A job that
+// is registered stopped runs nothing; it passes.
+func (g *Gateway) takes(r *http.Request, job *api.Job, write api.WriteRequest) bool {
+	namespace := namespaceOf(r, write, job)
+	job.Namespace = &namespace
+	job.Dispatched, job.ParentID = false, nil
+	return !deref(job.Stop) && g.cfg.Managed(job)
+}
+
+// register brings a submission in. It answers itself unless it returns a
+// problem.
+func (g *Gateway) register(w http.ResponseWriter, r *http.Request, s *submission, body []byte) *problem {
+	// Nothing is read or written on a user's behalf before Nomad has accepted
+	// the job and the user's token for it.
+	if a, p := g.rehearse(r, s); p != nil {
+		return p
+	} else if a != nil {
+		relay(w, a)
+		return nil
+	}
+	for range attempts {
+		out, err := g.attempt(r, s)
+		var p *problem
+		switch {
+		case errors.Is(err, errAgain):
+			g.log.Debug("register again", "namespace", s.namespace, "job", s.id)
+			continue
+		case errors.As(err, &p):
+			return p
+		case err != nil:
+			g.log.Error("register job", "namespace", s.namespace, "job", s.id, "error", err)
+			return problemf(http.StatusServiceUnavailable, "Caravan could not take job %q in, nothing was registered: %v. Try again; if it stays so, see the log of caravan agent.", s.id, err)
+		case out.released:
+			g.pass(w, r, body)
+			return nil
+		case out.refused != nil:
+			relay(w, out.refused)
+			return nil
+		}
+		if err := g.answerRegistered(w, r, s, out); err != nil {
+			g.log.Debug("answer registration", "namespace", s.namespace, "job", s.id, "error", err)
+		}
+		return nil
+	}
+	return problemf(http.StatusConflict, "Job %q changes faster than it can be registered, nothing was registered. Try again in a moment.", s.id)
+}
+
+// rehearse lets Nomad check the gated job and the user's rights to it without
+// any effect: a registration that enforces an index which the job never has is
+// validated and authorised as a whole before it is refused for the index. A
+// reply is Nomad's own refusal.
+func (g *Gateway) rehearse(r *http.Request, s *submission) (*reply, *problem) {
+	gated, err := rewrite.Gate(s.original)
+	if err != nil {
+		return nil, problemf(http.StatusBadRequest, "Job %q cannot be gated: %v.", s.id, err)
+	}
+	a, p := g.send(r.Context(), r, r.Method, "", s.requestFor(gated, neverIndex))
+	switch {
+	case p != nil:
+		return nil, p
+	case a.indexConflict():
+		return nil, nil
+	case a.ok():
+		return nil, problemf(http.StatusBadGateway, "Nomad at %s does not enforce job indexes. Caravan needs Nomad 1.10 or newer.", g.cfg.Nomad.Redacted())
+	}
+	return a, nil
+}
+
+// outcome is what became of an attempt.
+type outcome struct {
+	// released: Caravan leaves the job alone, and Nomad gets it as it came.
+	released bool
+	// refused is Nomad's refusal.
+	refused *reply
+	// unchanged: nothing was registered, current is the job as it is.
+	unchanged bool
+	// kept: registered with the placement in force.
+	kept    bool
+	current *api.Job
+	// accepted is Nomad's answer to the registration.
+	accepted *reply
+}
+
+// attempt looks at the job and its record and does what they call for, once.
+func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
+	rec, current, err := g.look(r.Context(), s.namespace, s.id)
+	if err != nil {
+		return outcome{}, err
+	}
+	if rec != nil {
+		if err := s.complete(rec.Original); err != nil {
+			return outcome{}, err
+		}
+	}
+	if p := s.enforced(rec, current); p != nil {
+		return outcome{}, p
+	}
+	if same(s, rec, current) {
+		return outcome{unchanged: rec.Phase != record.PhaseReleased, released: rec.Phase == record.PhaseReleased, current: current}, nil
+	}
+	next := g.newRecord(r, s, rec, current)
+	if live(current) && rec != nil {
+		pinned, _, err := g.keep(r, s, rec)
+		if err != nil {
+			return outcome{}, err
+		}
+		if pinned != nil {
+			next.Phase, next.Members, next.PlacedHash = rec.Phase, rec.Members, s.hash
+			next.Submitted, next.Admitted, next.Deadline, next.Reason = rec.Submitted, rec.Admitted, rec.Deadline, rec.Reason
+			out, err := g.commit(r, s, rec, next, pinned, current)
+			out.kept = true
+			return out, err
+		}
+	}
+	gated, err := rewrite.Gate(s.original)
+	if err != nil {
+		return outcome{}, fmt.Errorf("gate job: %w", err)
+	}
+	return g.commit(r, s, rec, next, gated, current)
+}
+
+// look reads the job and its record; nil for what is not there.
+func (g *Gateway) look(ctx context.Context, namespace, id string) (*record.Record, *api.Job, error) {
+	rec, err := g.cfg.Records.Get(ctx, namespace, id)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return nil, nil, fmt.Errorf("read record: %w", err)
+	}
+	current, _, err := g.cfg.Client.Jobs().Info(id, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
+	var status api.UnexpectedResponseError
+	switch {
+	case errors.As(err, &status) && status.StatusCode() == http.StatusNotFound:
+		current = nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("read job with the planner's own token: %w", err)
+	}
+	return rec, current, nil
+}
+
+// live says whether a job runs or may run.
+func live(job *api.Job) bool {
+	return job != nil && !deref(job.Stop) && deref(job.Status) != "dead"
+}
+
+// same says whether a submission changes nothing: the live job is made from the
+// same specification.
+func same(s *submission, rec *record.Record, current *api.Job) bool {
+	return rec != nil && live(current) && s.hash == rec.SpecHash
+}
+
+// newRecord is the record of a new submission, still without its place in the
+// store.
+func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, current *api.Job) *record.Record {
+	next := &record.Record{
+		Namespace: s.namespace,
+		JobID:     s.id,
+		Original:  s.original,
+		Source:    s.register.Submission,
+		SpecHash:  s.hash,
+		Submitter: g.submitterOf(r.Context(), r),
+		Submitted: g.cfg.Now(),
+		Phase:     record.PhaseQueued,
+	}
+	if current != nil {
+		next.PriorIndex = deref(current.JobModifyIndex)
+	}
+	if old != nil {
+		next.ModifyIndex = old.ModifyIndex
+		// What still runs of the last submission: the planner stops it before it
+		// places this one, which it knows by PlacedHash ≠ SpecHash.
+		if live(current) {
+			next.PlacedHash, next.Members = old.PlacedHash, old.Members
+		}
+	}
+	return next
+}
+
+// commit writes the record, then registers the job in the user's name, and puts
+// the record back when Nomad refuses.
+func (g *Gateway) commit(r *http.Request, s *submission, old, next *record.Record, job, current *api.Job) (outcome, error) {
+	// From here on a client that hangs up must not leave half of it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), finishTimeout)
+	defer cancel()
+	if err := g.cfg.Records.Put(ctx, next); errors.Is(err, record.ErrConflict) {
+		return outcome{}, errAgain
+	} else if err != nil {
+		return outcome{}, fmt.Errorf("write record: %w", err)
+	}
+	var index uint64
+	if current != nil {
+		index = deref(current.JobModifyIndex)
+	}
+	a, p := g.send(ctx, r, r.Method, "", s.requestFor(job, index))
+	if p == nil && a.ok() {
+		return outcome{accepted: a, current: current}, nil
+	}
+	if err := g.putBack(ctx, old, next); err != nil {
+		// The planner finds the record without its job, or with another, and
+		// puts it right.
+		g.log.Warn("put record back", "namespace", s.namespace, "job", s.id, "error", err)
+	}
+	switch {
+	case p != nil:
+		return outcome{}, p
+	case a.indexConflict():
+		return outcome{}, errAgain
+	}
+	return outcome{refused: a}, nil
+}
+
+// putBack undoes the writing of next. If the planner wrote in between it is
+// tried again, as long as the record is still about the same submission.
+func (g *Gateway) putBack(ctx context.Context, old, next *record.Record) error {
+	index := next.ModifyIndex
+	for range attempts {
+		var err error
+		if old == nil {
+			gone := *next
+			gone.ModifyIndex = index
+			err = g.cfg.Records.Delete(ctx, &gone)
+		} else {
+			back := *old
+			back.ModifyIndex = index
+			err = g.cfg.Records.Put(ctx, &back)
+		}
+		if !errors.Is(err, record.ErrConflict) {
+			return err
+		}
+		now, err := g.cfg.Records.Get(ctx, next.Namespace, next.JobID)
+		switch {
+		case errors.Is(err, record.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		case now.SpecHash != next.SpecHash:
+			return nil
+		}
+		index = now.ModifyIndex
+	}
+	return record.ErrConflict
+}

@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+// pollEvery is the pause between two queries where Nomad does not block.
+const pollEvery = 100 * time.Millisecond
+
+// answerRegistered answers a submission that was taken in: Nomad's own answer,
+// with the decision among the warnings and an evaluation that says something
+// about it.
+func (g *Gateway) answerRegistered(w http.ResponseWriter, r *http.Request, s *submission, out outcome) error {
+	ctx, cancel := context.WithTimeout(r.Context(), max(g.cfg.Wait, 0))
+	defer cancel()
+	fields := map[string]json.RawMessage{}
+	var resp api.JobRegisterResponse
+	var header http.Header
+	if out.unchanged {
+		if err := g.unchanged(r, s, out.current, &resp); err != nil {
+			var p *problem
+			if errors.As(err, &p) {
+				refuse(w, p.status, "%s", p.text)
+				return nil
+			}
+			refuse(w, http.StatusBadGateway, "Job %q is unchanged, but Nomad does not say how it is: %v.", s.id, err)
+			return err
+		}
+	} else {
+		if err := errors.Join(json.Unmarshal(out.accepted.body, &fields), json.Unmarshal(out.accepted.body, &resp)); err != nil {
+			refuse(w, http.StatusBadGateway, "Job %q was registered, but Nomad's answer cannot be read: %v. See `nomad job status %s`.", s.id, err, s.id)
+			return nil
+		}
+		header = withoutConnection(out.accepted.header)
+	}
+	notes := append([]string{g.decision(ctx, s, out, &resp)}, s.notes...)
+	resp.Warnings = joinWarnings(resp.Warnings, notes)
+	for name, values := range header {
+		if name != "Content-Type" {
+			w.Header()[name] = values
+		}
+	}
+	return answer(w, r, resp.LastIndex, merge(fields, resp, out.unchanged))
+}
+
+// merge sets what the gateway changes in Nomad's answer and leaves the rest of
+// it as it came.
+func merge(fields map[string]json.RawMessage, resp api.JobRegisterResponse, whole bool) map[string]any {
+	out := map[string]any{}
+	for name, value := range fields {
+		out[name] = value
+	}
+	out["EvalID"], out["EvalCreateIndex"], out["Warnings"] = resp.EvalID, resp.EvalCreateIndex, resp.Warnings
+	if whole {
+		out["JobModifyIndex"], out["Index"] = resp.JobModifyIndex, resp.JobModifyIndex
+		out["KnownLeader"], out["LastContact"], out["NextToken"] = true, 0, ""
+	}
+	return out
+}
+
+// joinWarnings adds the gateway's lines to Nomad's warnings.
+func joinWarnings(nomads string, notes []string) string {
+	var lines []string
+	if nomads = strings.TrimRight(nomads, "\n"); nomads != "" {
+		lines = append(lines, nomads)
+	}
+	for _, n := range notes {
+		if n != "" {
+			lines = append(lines, n)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// unchanged fills in the answer to a submission that changes nothing. Nomad
+// itself makes a new evaluation of such a one; here the one that there is says
+// how the job stands.
+func (g *Gateway) unchanged(r *http.Request, s *submission, current *api.Job, resp *api.JobRegisterResponse) error {
+	resp.JobModifyIndex, resp.LastIndex = deref(current.JobModifyIndex), deref(current.JobModifyIndex)
+	q := (&api.QueryOptions{Namespace: s.namespace}).WithContext(r.Context())
+	evals, _, err := g.cfg.Client.Jobs().Evaluations(s.id, q)
+	if err != nil {
+		return fmt.Errorf("list evaluations: %w", err)
+	}
+	if e := newest(evals, func(*api.Evaluation) bool { return true }); e != nil {
+		resp.EvalID, resp.EvalCreateIndex = e.ID, e.CreateIndex
+		return nil
+	}
+	// All were collected: a new one makes no version and, with gate or pins,
+	// changes nothing.
+	path := "/v1/job/" + url.PathEscape(s.id) + "/evaluate"
+	a, p := g.send(r.Context(), r, http.MethodPut, path, map[string]any{"JobID": s.id, "Namespace": s.namespace})
+	if p != nil {
+		return p
+	}
+	if !a.ok() {
+		return &problem{status: a.status, text: string(a.body)}
+	}
+	var forced api.JobRegisterResponse
+	if err := json.Unmarshal(a.body, &forced); err != nil {
+		return fmt.Errorf("read evaluation: %w", err)
+	}
+	resp.EvalID, resp.EvalCreateIndex = forced.EvalID, forced.EvalCreateIndex
+	return nil
+}
+
+// newest returns the newest evaluation that a person can follow to its end: a
+// blocked one has none until it is resolved.
+func newest(evals []*api.Evaluation, want func(*api.Evaluation) bool) *api.Evaluation {
+	var best *api.Evaluation
+	for _, e := range evals {
+		if e == nil || e.Status == api.EvalStatusBlocked || e.Status == api.EvalStatusCancelled || !want(e) {
+			continue
+		}
+		if best == nil || e.CreateIndex > best.CreateIndex || (e.CreateIndex == best.CreateIndex && e.ID > best.ID) {
+			best = e
+		}
+	}
+	return best
+}
+
+// decision says in a line what was decided, and moves the answer on to the
+// evaluation of the admission when there is one already.
+func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp *api.JobRegisterResponse) string {
+	if out.kept {
+		return "Caravan: registered; the gang stays on its nodes, since what it asks for is the same."
+	}
+	prefix := "Caravan: "
+	if out.unchanged {
+		prefix = "Caravan: unchanged, nothing was registered; "
+	}
+	explain, err := g.cfg.Waiter.WaitDecision(ctx, s.namespace, s.id, s.hash)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+		return prefix + "queued; nothing was decided within " + max(g.cfg.Wait, 0).String() + ". See `caravan explain " + s.id + "`."
+	case err != nil:
+		return prefix + "queued; the planner does not decide at the moment: " + err.Error() + ". The job starts when it does."
+	case !admitted(explain):
+		return prefix + "queued: " + queuedText(explain)
+	}
+	if !out.unchanged {
+		g.follow(ctx, s, resp)
+	}
+	return prefix + string(explainState(explain)) + ": " + explain.Reason
+}
+
+func admitted(e httpapi.Explain) bool {
+	return e.State == model.StateAdmitted || e.State == model.StateRunning || e.Action == model.ActionAdmit
+}
+
+func explainState(e httpapi.Explain) model.State {
+	if e.State == model.StateRunning {
+		return model.StateRunning
+	}
+	return model.StateAdmitted
+}
+
+// queuedText is why a job waits and how many are before it.
+func queuedText(e httpapi.Explain) string {
+	text := e.Reason
+	if len(e.Faults) > 0 {
+		text = strings.Join(e.Faults, "; ")
+	}
+	if text == "" {
+		text = "no decision yet"
+	}
+	ahead := e.Detail.Ahead
+	if ahead == 0 && e.Position > 1 {
+		ahead = e.Position - 1
+	}
+	switch {
+	case ahead == 1:
+		text += "; 1 job ahead"
+	case ahead > 1:
+		text += fmt.Sprintf("; %d jobs ahead", ahead)
+	}
+	return text
+}
+
+// follow waits for the evaluation of the registration with pins, and answers
+// with it instead of that of the gated one, which says no more than the gate.
+func (g *Gateway) follow(ctx context.Context, s *submission, resp *api.JobRegisterResponse) {
+	q := (&api.QueryOptions{Namespace: s.namespace}).WithContext(ctx)
+	for {
+		evals, meta, err := g.cfg.Client.Jobs().Evaluations(s.id, q)
+		if err != nil {
+			// Out of time, or Nomad is: the first evaluation is a good answer too.
+			return
+		}
+		pinned := newest(evals, func(e *api.Evaluation) bool {
+			return e.TriggeredBy == "job-register" && e.JobModifyIndex > resp.JobModifyIndex
+		})
+		if pinned != nil {
+			resp.EvalID, resp.EvalCreateIndex = pinned.ID, pinned.CreateIndex
+			return
+		}
+		if meta.LastIndex <= q.WaitIndex {
+			// The query did not block, as it does when Nomad's index was reset.
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pollEvery):
+			}
+		}
+		q.WaitIndex = meta.LastIndex
+	}
+}

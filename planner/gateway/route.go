@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// kind is what the gateway does with a request.
+type kind int
+
+const (
+	// kindPass: the request goes to Nomad as it came.
+	kindPass kind = iota
+	// kindRegister: the body is a job to be registered.
+	kindRegister
+	// kindPlan: the body is a job to be planned.
+	kindPlan
+	// kindRedirect: Nomad would redirect to the clean form of the path; so
+	// does the gateway, and looks at the request when it comes back.
+	kindRedirect
+	// kindRefuse: the request could be read as a registration and could be read
+	// as something else.
+	kindRefuse
+)
+
+// route is a classified request.
+type route struct {
+	kind kind
+	// jobID is the job that the path names; "" for /v1/jobs.
+	jobID string
+	// target is the clean form of the path, escaped, for kindRedirect.
+	target string
+	// why says what cannot be understood, for kindRefuse.
+	why string
+}
+
+// overrides are headers by which some proxies and frameworks change a
+// request's method. Nomad ignores them; a proxy between here and Nomad may not.
+var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// subResources are the endings of paths below /v1/job/ that Nomad takes for
+// something other than the job itself. The plan is among them.
+var subResources = []string{
+	"/evaluate", "/allocations", "/evaluations", "/periodic/force", "/plan",
+	"/summary", "/dispatch", "/dispatch/payload", "/versions", "/revert",
+	"/deployments", "/deployment", "/stable", "/scale", "/services",
+	"/submission", "/actions", "/action", "/tag",
+}
+
+// classify decides what a request is by its method and path. Nomad's mux
+// matches the escaped path segment by segment and its handlers read the decoded
+// one; older muxes and other proxies clean or decode first. A path on which
+// these readings disagree about a registration is refused.
+func classify(r *http.Request) route {
+	decoded := r.URL.Path
+	here := read(decoded)
+	clean := read(path.Clean("/" + decoded))
+	if here.kind == kindPass && clean.kind == kindPass {
+		return here
+	}
+	for _, name := range overrides {
+		if r.Header.Get(name) != "" {
+			return route{kind: kindRefuse, why: "the header " + name + " changes the method on the way"}
+		}
+	}
+	switch {
+	case r.Method == http.MethodPost || r.Method == http.MethodPut:
+	case strings.EqualFold(r.Method, http.MethodPost) || strings.EqualFold(r.Method, http.MethodPut):
+		return route{kind: kindRefuse, why: "the method " + r.Method + " must be in capitals"}
+	default:
+		return route{kind: kindPass}
+	}
+	escaped := r.URL.EscapedPath()
+	if target := cleanPath(escaped); target != escaped {
+		return route{kind: kindRedirect, target: target}
+	}
+	if here.kind != clean.kind {
+		return route{kind: kindRefuse, why: "the path " + escaped + " can be read in two ways"}
+	}
+	return here
+}
+
+// read says what a decoded path is, as Nomad reads it, for a request that
+// writes.
+func read(p string) route {
+	if p == "/v1/jobs" || p == "/v1/job" {
+		return route{kind: kindRegister}
+	}
+	rest, ok := strings.CutPrefix(p, "/v1/job/")
+	if !ok {
+		return route{kind: kindPass}
+	}
+	if id, ok := strings.CutSuffix(rest, "/plan"); ok {
+		return route{kind: kindPlan, jobID: id}
+	}
+	for _, s := range subResources {
+		if strings.HasSuffix(rest, s) {
+			return route{kind: kindPass}
+		}
+	}
+	return route{kind: kindRegister, jobID: rest}
+}
+
+// cleanPath is the form of an escaped path to which net/http's mux redirects: a
+// leading slash, no "." and "..", no double slashes, a trailing slash kept.
+func cleanPath(p string) string {
+	clean := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean
+}
+
+// redirect answers with the clean path, keeping method and body.
+func redirect(w http.ResponseWriter, r *http.Request, target string) {
+	u := url.URL{RawPath: target, RawQuery: r.URL.RawQuery}
+	decoded, err := url.PathUnescape(target)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "Caravan cannot read the path %q: %v.", target, err)
+		return
+	}
+	u.Path = decoded
+	w.Header().Set("Location", u.String())
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
