@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+const jobFileText = `
+variable "members" {
+  type    = number
+  default = 2
+}
+variable "gpus" {
+  type    = list(number)
+  default = [8]
+}
+job "train-gang" {
+  type = "batch"
+  group "g" {
+    count = var.members
+    task "t" {
+      driver = "raw_exec"
+      resources {
+        device "nvidia/gpu" {
+          count = var.gpus[0]
+        }
+      }
+    }
+  }
+}
+`
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCommands(t *testing.T) {
+	jobPath := writeFile(t, "job.hcl", jobFileText)
+	tests := map[string]struct {
+		change   func(*fakePlanner)
+		env      map[string]string
+		stdin    string
+		args     []string
+		wantCode int
+		wantOut  []string
+		wantErr  []string
+	}{
+		"queue":           {args: []string{"queue"}, wantOut: []string{"big", "needs 4 whole nodes"}},
+		"status":          {args: []string{"status"}, wantOut: []string{"leader, policy fifo", "train-gang", "2/2"}},
+		"status of a job": {args: []string{"status", "big"}, wantOut: []string{"big", "0/4"}},
+		"explain":         {args: []string{"explain", "big"}, wantOut: []string{"wait: needs 4 whole nodes; 1 is free"}},
+		"explain by namespace": {
+			change: func(f *fakePlanner) {
+				f.answers["GET /caravan/v1/explain/ns/x"] = httpapi.Explain{Job: httpapi.Job{Namespace: "ns", ID: "x"}}
+			},
+			args: []string{"explain", "ns/x"}, wantOut: []string{"ns/x"},
+		},
+		"explain a job whose ID holds a slash": {
+			change: func(f *fakePlanner) {
+				f.answers["GET /caravan/v1/explain/default/a/b"] = httpapi.Explain{Job: httpapi.Job{Namespace: "default", ID: "a/b"}}
+			},
+			args: []string{"explain", "a/b"}, wantOut: []string{"a/b"},
+		},
+		"explain nothing": {
+			args: []string{"explain", "nobody"}, wantCode: 1,
+			wantErr: []string{`there is no managed job "nobody" in namespace "default"; ` + "`caravan status` lists them"},
+		},
+		"topology":           {args: []string{"topology"}, wantOut: []string{"cluster"}},
+		"topology of a node": {args: []string{"topology", "gpu-1"}, wantOut: []string{"GPU-1", "free"}},
+		"topology of nobody": {args: []string{"topology", "x"}, wantCode: 1, wantErr: []string{`there is no node "x"`}},
+		"run":                {args: []string{"run", jobPath}, wantOut: []string{`Job "train-gang" is registered.`, "* it is first in its queue", "running, 2 of 2 members placed"}},
+		"run from standard input": {
+			stdin: jobFileText, args: []string{"run", "-"}, wantOut: []string{"running"},
+		},
+		"run queued": {
+			change: func(f *fakePlanner) {
+				f.answers["GET /caravan/v1/explain/default/train-gang"] = f.answers["GET /caravan/v1/explain/default/big"]
+			},
+			args: []string{"run", jobPath}, wantCode: 2, wantOut: []string{"queued, number 1"},
+		},
+		"run detached": {
+			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/explain/default/train-gang"] = 500 },
+			args:   []string{"run", "--detach", jobPath}, wantOut: []string{"registered"},
+		},
+		"run left to Nomad": {
+			change: func(f *fakePlanner) { delete(f.answers, "GET /caravan/v1/explain/default/train-gang") },
+			args:   []string{"run", jobPath}, wantOut: []string{"Caravan leaves this job to Nomad"},
+		},
+		"run refused": {
+			change: func(f *fakePlanner) { f.fail["PUT /v1/jobs"] = 400 },
+			args:   []string{"run", jobPath}, wantCode: 1, wantErr: []string{"answer 400", "it was made to fail"},
+		},
+		"run without rights": {
+			change: func(f *fakePlanner) { f.fail["PUT /v1/jobs"] = 403 },
+			args:   []string{"run", jobPath}, wantCode: 1, wantErr: []string{"NOMAD_TOKEN"},
+		},
+		"run, then the planner fails": {
+			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/explain/default/train-gang"] = 500 },
+			args:   []string{"run", jobPath}, wantCode: 1, wantErr: []string{"the job is registered, but what was decided is not known"},
+		},
+		"run with an undeclared variable": {
+			args: []string{"run", "-var", "x=1", jobPath}, wantCode: 1, wantErr: []string{`declares no variable "x"; it declares gpus, members`},
+		},
+		"run with a variable without value": {args: []string{"run", "-var", "x", jobPath}, wantCode: 2, wantErr: []string{"NAME=VALUE"}},
+		"run a file that is not there":      {args: []string{"run", "/no/such/file"}, wantCode: 1, wantErr: []string{"read job file: open /no/such/file"}},
+		"run JSON":                          {stdin: "{}", args: []string{"run", "-"}, wantCode: 1, wantErr: []string{"nomad job run -json"}},
+		"run contradicting itself":          {args: []string{"run", "--wait", "--detach", jobPath}, wantCode: 2, wantErr: []string{"exclude each other"}},
+		"plan":                              {args: []string{"plan", jobPath}, wantOut: []string{"admit: fits", "Nothing was changed."}},
+		"plan of a job that would wait": {
+			change: func(f *fakePlanner) {
+				f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Managed: true, Decision: model.Decision{Action: model.ActionWait, Reason: "full"}}
+			},
+			args: []string{"plan", jobPath}, wantCode: 2, wantOut: []string{"wait: full"},
+		},
+		"plan of a faulty job": {
+			change: func(f *fakePlanner) {
+				f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Managed: true, Faults: []string{"bad gang"}}
+			},
+			args: []string{"plan", jobPath}, wantCode: 1, wantOut: []string{"bad gang"},
+		},
+		"plan of an unmanaged job": {
+			change: func(f *fakePlanner) {
+				f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Why: "no device"}
+			},
+			args: []string{"plan", jobPath}, wantOut: []string{"no: no device"},
+		},
+		"release":           {args: []string{"release", "train-gang"}, wantOut: []string{"train-gang  yes"}},
+		"release all":       {args: []string{"release", "--all"}, wantOut: []string{"train-gang  yes"}},
+		"release of nobody": {args: []string{"release", "nobody"}, wantCode: 1, wantErr: []string{"no managed job"}},
+		"release of all and one": {
+			args: []string{"release", "--all", "x"}, wantCode: 2, wantErr: []string{"name one job, or give --all"},
+		},
+		"release that fails": {
+			change: func(f *fakePlanner) {
+				f.answers["POST /caravan/v1/release"] = httpapi.ReleaseResult{Jobs: []httpapi.Released{{Job: "x", Note: "Nomad answered 500"}}}
+			},
+			args: []string{"release", "--all"}, wantCode: 1, wantOut: []string{"Nomad answered 500"},
+		},
+		"planner not there": {
+			env: map[string]string{httpapi.AddressEnv: "http://127.0.0.1:1"}, args: []string{"queue"}, wantCode: 1,
+			wantErr: []string{"cannot reach the planner at http://127.0.0.1:1: connect: connection refused", "caravan agent -config FILE", "CARAVAN_ADDR"},
+		},
+		"planner fails": {
+			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/queue"] = 500 },
+			args:   []string{"queue"}, wantCode: 1, wantErr: []string{"read queue: it was made to fail"},
+		},
+		"address by flag":      {env: map[string]string{httpapi.AddressEnv: "http://127.0.0.1:1"}, args: []string{"-address", "FAKE", "queue"}, wantOut: []string{"big"}},
+		"address is no URL":    {args: []string{"-address=x", "queue"}, wantCode: 2, wantErr: []string{`parse address "x"`}},
+		"CA is not there":      {args: []string{"-ca-cert=/no/ca", "queue"}, wantCode: 1, wantErr: []string{"read CA certificate"}},
+		"CA is no certificate": {args: []string{"-ca-cert", jobPath, "queue"}, wantCode: 1, wantErr: []string{"holds no PEM certificate"}},
+		"unknown command":      {args: []string{"quue"}, wantCode: 2, wantErr: []string{`unknown command "quue"`}},
+		"unknown flag":         {args: []string{"queue", "-x"}, wantCode: 2, wantErr: []string{"unknown shorthand flag"}},
+		"too many arguments":   {args: []string{"queue", "x"}, wantCode: 2, wantErr: []string{"it takes no argument, not 1"}},
+		"version":              {args: []string{"version"}, wantOut: []string{"caravan "}},
+		"completion":           {args: []string{"completion", "bash"}, wantOut: []string{"bash completion"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlanner(t)
+			if tc.change != nil {
+				tc.change(f)
+			}
+			for i, arg := range tc.args {
+				if arg == "FAKE" {
+					tc.args[i] = f.URL
+				}
+			}
+			got := f.call(tc.env, tc.stdin, tc.args...)
+			if got.code != tc.wantCode {
+				t.Errorf("exit code %d, want %d\n%s%s", got.code, tc.wantCode, got.out, got.errOut)
+			}
+			for _, want := range tc.wantOut {
+				if !strings.Contains(got.out, want) {
+					t.Errorf("output lacks %q:\n%s", want, got.out)
+				}
+			}
+			for _, want := range tc.wantErr {
+				if !strings.Contains(got.errOut, want) {
+					t.Errorf("error lacks %q:\n%s", want, got.errOut)
+				}
+			}
+			if tc.wantErr == nil && got.errOut != "" {
+				t.Errorf("unexpected error output:\n%s", got.errOut)
+			}
+		})
+	}
+}
+
+func TestRunSubmits(t *testing.T) {
+	f := newFakePlanner(t)
+	vars := writeFile(t, "vars.hcl", "members = 3\n")
+	got := f.call(map[string]string{"NOMAD_TOKEN": "secret"}, jobFileText, "run", "--namespace", "default", "-var", "gpus=[4]", "-var-file", vars, "-")
+	if got.code != CodeOK || len(f.registered) != 1 {
+		t.Fatalf("code %d, %d jobs registered\n%s", got.code, len(f.registered), got.errOut)
+	}
+	req := f.registered[0]
+	want := &api.JobSubmission{Source: jobFileText, Format: "hcl2", Variables: "gpus = [4]\nmembers = 3\n"}
+	if diff := cmp.Diff(want, req.Submission); diff != "" {
+		t.Errorf("submission (-want +got):\n%s", diff)
+	}
+	g := req.Job.TaskGroups[0]
+	if *g.Count != 3 || *g.Tasks[0].Resources.Devices[0].Count != 4 || *req.Job.Namespace != "default" {
+		t.Errorf("count %d, GPUs %d, namespace %q", *g.Count, *g.Tasks[0].Resources.Devices[0].Count, *req.Job.Namespace)
+	}
+	if diff := cmp.Diff(map[string]bool{"secret": true}, f.tokens); diff != "" {
+		t.Errorf("tokens (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunWaits(t *testing.T) {
+	path := "GET /caravan/v1/explain/default/train-gang"
+	step := func(states ...httpapi.Job) func([]byte) (any, error) {
+		i := 0
+		return func([]byte) (any, error) {
+			e := httpapi.Explain{Job: states[min(i, len(states)-1)]}
+			i++
+			return e, nil
+		}
+	}
+	queued := httpapi.Job{ID: "train-gang", State: model.StateQueued, Members: 2, Reason: "full"}
+	admitted := httpapi.Job{ID: "train-gang", State: model.StateAdmitted, Members: 2, Placed: 1, Reason: "fits"}
+	running := httpapi.Job{ID: "train-gang", State: model.StateRunning, Members: 2, Placed: 2, Reason: "fits"}
+
+	t.Run("until all are placed", func(t *testing.T) {
+		f := newFakePlanner(t)
+		f.answers[path] = step(queued, queued, admitted, running)
+		got := f.call(nil, jobFileText, "run", "--wait", "-")
+		if got.code != CodeOK || got.sleeps != 3 {
+			t.Errorf("code %d after %d sleeps\n%s", got.code, got.sleeps, got.errOut)
+		}
+		if diff := cmp.Diff("queued: full\nadmitted: fits\n", got.errOut); diff != "" {
+			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("until it is stopped", func(t *testing.T) {
+		f := newFakePlanner(t)
+		f.answers[path] = step(queued)
+		got := f.call(nil, jobFileText, "run", "--wait", "-")
+		if got.code != CodeFailure || !strings.Contains(got.errOut, "the job stays registered") {
+			t.Errorf("code %d\n%s", got.code, got.errOut)
+		}
+	})
+}
+
+// Every command that prints has JSON that a program can read.
+func TestJSON(t *testing.T) {
+	jobPath := writeFile(t, "job.hcl", jobFileText)
+	for _, args := range [][]string{
+		{"queue"}, {"status"}, {"status", "big"}, {"explain", "big"}, {"topology"}, {"topology", "gpu-1"},
+		{"run", jobPath}, {"run", "--detach", jobPath}, {"plan", jobPath}, {"validate", jobPath}, {"release", "--all"}, {"version"},
+	} {
+		t.Run(strings.Join(args[:1], " "), func(t *testing.T) {
+			f := newFakePlanner(t)
+			got := f.call(nil, "", append([]string{"--json"}, args...)...)
+			var v any
+			if err := json.Unmarshal([]byte(got.out), &v); err != nil || got.code != CodeOK {
+				t.Errorf("code %d, %v in\n%s%s", got.code, err, got.out, got.errOut)
+			}
+		})
+	}
+	f := newFakePlanner(t)
+	var out registered
+	if err := json.Unmarshal([]byte(f.call(nil, "", "run", "-json", jobPath).out), &out); err != nil {
+		t.Fatal(err)
+	}
+	if out.Explain == nil || out.Explain.State != model.StateRunning || out.Managed == nil || !*out.Managed || out.EvalID != "e1" {
+		t.Errorf("run --json: %+v", out)
+	}
+}
+
+func TestDoubleDashes(t *testing.T) {
+	got := doubleDashes([]string{"run", "-var", "a=-b", "-var=x", "-h", "-", "-1", "--json", "--", "-var"})
+	want := []string{"run", "--var", "a=-b", "--var=x", "-h", "-", "-1", "--json", "--", "-var"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestColorOnlyOnTerminals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		app  app
+		env  map[string]string
+		want bool
+	}{
+		"terminal":                 {app{env: Env{Terminal: true}}, nil, true},
+		"pipe":                     {app{}, nil, false},
+		"terminal with NO_COLOR":   {app{env: Env{Terminal: true}}, map[string]string{"NO_COLOR": "1"}, false},
+		"terminal with --no-color": {app{env: Env{Terminal: true}, noColor: true}, nil, false},
+	} {
+		a := tc.app
+		a.env.Getenv = func(key string) string { return tc.env[key] }
+		a.env.Now = func() time.Time { return now }
+		if got := a.style().Color; got != tc.want {
+			t.Errorf("%s: colour %v, want %v", name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/jobhcl"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+var now = time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
+
+// fakePlanner answers like a planner with its gateway. Anything may be made to
+// fail or to change between two requests.
+type fakePlanner struct {
+	*httptest.Server
+	mu sync.Mutex
+	// answers are by method and path; a func is called for each request.
+	answers map[string]any
+	// fail are answers with another status than 200, by method and path.
+	fail map[string]int
+	// registered are the jobs registered, with what was submitted.
+	registered []api.JobRegisterRequest
+	// tokens are those seen.
+	tokens map[string]bool
+}
+
+func newFakePlanner(t *testing.T) *fakePlanner {
+	t.Helper()
+	f := &fakePlanner{answers: map[string]any{}, fail: map[string]int{}, tokens: map[string]bool{}}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	waiting := httpapi.Job{Namespace: "default", ID: "big", Type: "batch", State: model.StateQueued, Position: 1, Queue: "default", Gang: model.GangJob, Members: 4, GPUs: 32, Reason: "needs 4 whole nodes; 1 is free"}
+	running := httpapi.Job{Namespace: "default", ID: "train-gang", Type: "batch", State: model.StateRunning, Queue: "default", Gang: model.GangJob, Members: 2, Placed: 2, GPUs: 16}
+	f.answers["GET /caravan/v1/status"] = httpapi.Status{Version: "1", Leader: true, Policy: "fifo", Nomad: httpapi.Nomad{Address: "http://nomad.test:4646", OK: true}, ViewTaken: now}
+	f.answers["GET /caravan/v1/jobs"] = []httpapi.Job{waiting, running}
+	f.answers["GET /caravan/v1/queue"] = []httpapi.Job{waiting}
+	f.answers["GET /caravan/v1/explain/default/big"] = httpapi.Explain{Job: waiting, Action: model.ActionWait}
+	f.answers["GET /caravan/v1/explain/default/train-gang"] = httpapi.Explain{Job: running, Action: model.ActionAdmit}
+	f.answers["GET /caravan/v1/topology"] = httpapi.Topology{Root: httpapi.Domain{Name: "cluster", Nodes: 1, GPUs: 1, FreeGPUs: 1}}
+	f.answers["GET /caravan/v1/topology/gpu-1"] = httpapi.NodeTopology{ID: "1", Name: "gpu-1", GPUs: []httpapi.GPUUse{{GPU: model.GPU{UUID: "GPU-1"}}}, Islands: [][]int{{0}}, Links: [][]model.Link{{{Kind: "X"}}}}
+	f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Managed: true, Decision: model.Decision{Action: model.ActionAdmit, Reason: "fits"}}
+	f.answers["POST /caravan/v1/release"] = httpapi.ReleaseResult{Jobs: []httpapi.Released{{Namespace: "default", Job: "train-gang", Done: true}}}
+	f.answers["PUT /v1/jobs"] = api.JobRegisterResponse{EvalID: "e1", Warnings: "1 warning:\n\n* it is first in its queue"}
+	f.answers["POST /v1/jobs/parse"] = func(body []byte) (any, error) {
+		var req api.JobsParseRequest
+		if err := json.Unmarshal(body, &req); err != nil {
+			return nil, err
+		}
+		return jobhcl.ParseWith([]byte(req.JobHCL), "input.hcl", jobhcl.Options{VarFiles: []jobhcl.VarFile{{Name: "vars", Src: []byte(req.Variables)}}})
+	}
+	f.answers["PUT /v1/jobs/parse"] = f.answers["POST /v1/jobs/parse"]
+	return f
+}
+
+func (f *fakePlanner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := r.Method + " " + r.URL.Path
+	f.tokens[r.Header.Get("X-Nomad-Token")] = true
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if status := f.fail[key]; status != 0 {
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"error": "it was made to fail"}`)
+		return
+	}
+	answer, ok := f.answers[key]
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, `{"error": "no %s"}`, r.URL.Path)
+		return
+	}
+	if key == "PUT /v1/jobs" {
+		var req api.JobRegisterRequest
+		if err := json.Unmarshal(body, &req); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		f.registered = append(f.registered, req)
+	}
+	if call, ok := answer.(func([]byte) (any, error)); ok {
+		if answer, err = call(body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		panic(err)
+	}
+}
+
+// called is what one command line did.
+type called struct {
+	code        int
+	out, errOut string
+	sleeps      int
+}
+
+// call runs a command line against the fake.
+func (f *fakePlanner) call(env map[string]string, stdin string, args ...string) called {
+	var out, errOut bytes.Buffer
+	c := called{}
+	c.code = Run(context.Background(), args, Env{
+		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut,
+		Getenv: func(key string) string {
+			if v, ok := env[key]; ok {
+				return v
+			}
+			if key == httpapi.AddressEnv {
+				return f.URL
+			}
+			return ""
+		},
+		Environ: func() []string { return nil },
+		Now:     func() time.Time { return now },
+		Sleep: func(context.Context, time.Duration) error {
+			if c.sleeps++; c.sleeps > 10 {
+				return context.DeadlineExceeded
+			}
+			return nil
+		},
+	})
+	c.out, c.errOut = out.String(), errOut.String()
+	return c
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caravan-sched/caravan/internal/jobhcl"
+	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+)
+
+// checked is what `validate` prints as JSON, one for each file.
+type checked struct {
+	File string `json:"file"`
+	Job  string `json:"job,omitempty"`
+	OK   bool   `json:"ok"`
+	// Managed is false when Caravan leaves the job to Nomad; Why says so.
+	Managed bool     `json:"managed"`
+	Why     string   `json:"why,omitempty"`
+	Faults  []string `json:"faults,omitempty"`
+	Gang    string   `json:"gang,omitempty"`
+	Members int      `json:"members,omitempty"`
+	GPUs    int      `json:"gpus,omitempty"`
+}
+
+func (a *app) validateCommand() *cobra.Command {
+	var flags jobFlags
+	var devices, levels []string
+	cmd := &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check job files without a planner",
+		Long: `Validate parses job files and reads their caravan_ settings, without a network,
+and lists every fault. Exit codes: 0 all are valid; 1 at least one is not.`,
+		Args: args(1, -1, "job files"),
+		RunE: func(_ *cobra.Command, argv []string) error {
+			results := []checked{}
+			failed := false
+			for _, name := range argv {
+				jf, err := flags.read(a.env, name)
+				if err != nil {
+					return err
+				}
+				c := check(jf, devices, levels)
+				failed = failed || !c.OK
+				results = append(results, c)
+			}
+			if err := a.print(results, func(w io.Writer, s render.Style) error { return writeChecked(w, results) }); err != nil {
+				return err
+			}
+			if failed {
+				return &exit{code: CodeFailure}
+			}
+			return nil
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringArrayVar(&devices, "device", gangspec.DefaultDevices, "a `device` that the planner manages; may be repeated")
+	cmd.Flags().StringArrayVar(&levels, "level", nil, "a topology `level` of the cluster's own; may be repeated")
+	return cmd
+}
+
+func check(jf *jobFile, devices, levels []string) checked {
+	c := checked{File: jf.name}
+	jf.opts.FileFunctions = true
+	job, err := jobhcl.ParseWith(jf.src, jf.name, jf.opts)
+	if err != nil {
+		c.Faults = parseFaults(err)
+		return c
+	}
+	c.Job = deref(job.ID)
+	spec, err := gangspec.Parse(job, levels...)
+	var faults *gangspec.Error
+	switch {
+	case errors.As(err, &faults):
+		for _, f := range faults.Sentences() {
+			c.Faults = append(c.Faults, jf.name+": "+f)
+		}
+	case err != nil:
+		c.Faults = append(c.Faults, jf.name+": "+err.Error())
+	}
+	c.OK = len(c.Faults) == 0
+	switch why := gangspec.Unmanageable(job); {
+	case !gangspec.Asks(job, devices):
+		c.Why = "it asks for no managed device"
+	case why != "":
+		c.Why = why
+	default:
+		c.Managed = true
+	}
+	if !c.OK || !c.Managed {
+		return c
+	}
+	c.Gang = string(spec.Gang)
+	for _, g := range gangspec.ToModel(job, spec).Groups {
+		c.Members += g.Count
+		for _, d := range g.Devices {
+			if gangspec.MatchesAny(d.Name, devices) {
+				c.GPUs += g.Count * d.Count
+			}
+		}
+	}
+	return c
+}
+
+// parseFaults are a parse error's lines, each with its own place.
+func parseFaults(err error) []string {
+	var list *jobhcl.Error
+	if !errors.As(err, &list) {
+		return []string{err.Error()}
+	}
+	out := make([]string, len(list.Diagnostics))
+	for i, d := range list.Diagnostics {
+		out[i] = d.Error()
+	}
+	return out
+}
+
+func writeChecked(w io.Writer, results []checked) error {
+	for _, c := range results {
+		var err error
+		switch {
+		case !c.OK:
+			for _, f := range c.Faults {
+				if _, err = fmt.Fprintln(w, f); err != nil {
+					break
+				}
+			}
+		case !c.Managed:
+			_, err = fmt.Fprintf(w, "%s: job %q is valid and left to Nomad: %s\n", c.File, c.Job, c.Why)
+		default:
+			_, err = fmt.Fprintf(w, "%s: job %q is valid: members %d, GPUs %d, gang %s\n", c.File, c.Job, c.Members, c.GPUs, c.Gang)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
