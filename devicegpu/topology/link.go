@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -77,6 +78,23 @@ func (l Link) MarshalJSON() ([]byte, error) {
 		return fmt.Appendf(nil, `{"kind":%q}`, l.String()), nil
 	}
 	return fmt.Appendf(nil, `{"kind":%q,"gb_s":%s}`, l.String(), strconv.FormatFloat(l.GBs, 'g', -1, 64)), nil
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (l *Link) UnmarshalJSON(data []byte) error {
+	var v struct {
+		Kind string  `json:"kind"`
+		GBs  float64 `json:"gb_s"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	parsed, err := ParseLink(v.Kind)
+	if err != nil {
+		return err
+	}
+	*l = Link{Kind: parsed.Kind, Count: parsed.Count, GBs: v.GBs}
+	return nil
 }
 
 // ParseLink reads a link's name as nvidia-smi prints it; the bandwidth is left

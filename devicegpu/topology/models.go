@@ -36,9 +36,9 @@ func (m *Matrix) setGenerations(details []Detail) {
 	}
 }
 
-// fillPCIeBandwidth sets the bandwidth of the PCIe paths between GPUs, from
+// SetPCIeBandwidth sets the bandwidth of the PCIe paths between GPUs, from
 // that of each one's way to the host bridge (0 is unknown).
-func (m *Matrix) fillPCIeBandwidth(slotGBs []float64) {
+func (m *Matrix) SetPCIeBandwidth(slotGBs []float64) {
 	for i := range m.GPUs {
 		for j := range i {
 			if l := m.Links[i][j]; !l.Kind.Fast() {

@@ -28,7 +28,7 @@ func (r *ncclReader) file() (File, error) {
 	}
 	// The PCIe tree is known whole here, so the groups are made before NVLinks
 	// cover it.
-	m.groupSwitches(nil)
+	m.GroupSwitches()
 	if err := r.joinGPUs(&m, f.Details); err != nil {
 		return File{}, err
 	}
@@ -36,7 +36,7 @@ func (r *ncclReader) file() (File, error) {
 	if len(f.Details) > 0 {
 		m.SetNVLinkBandwidth(f.Details[0].ComputeCapability)
 	}
-	m.fillPCIeBandwidth(slots)
+	m.SetPCIeBandwidth(slots)
 	r.noteMissingLinks()
 	f.Matrix, f.Problems = m, r.problems
 	return f, nil

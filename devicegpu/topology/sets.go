@@ -42,6 +42,11 @@ func (s sets) groups() [][]int {
 	return out
 }
 
+// GroupSwitches sets the switch groups from the links between GPUs and the
+// paths to NICs; NVLinks are to be added after it where the PCIe paths between
+// GPUs are known.
+func (m *Matrix) GroupSwitches() { m.groupSwitches(nil) }
+
 // groupSwitches numbers the sets of GPUs and NICs that reach one another
 // below the host bridge. NICs count too: where NVLink hides the PCIe path
 // between two GPUs, a NIC near both of them shows it.

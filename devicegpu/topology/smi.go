@@ -171,7 +171,7 @@ func (t *smiTable) file(models []string, aliases map[string]string) (File, error
 	m.groupSwitches(between)
 	m.NVSwitch = m.mustBeSwitched()
 	applyModels(&m, f.Details, models)
-	m.fillPCIeBandwidth(make([]float64, len(gpus)))
+	m.SetPCIeBandwidth(make([]float64, len(gpus)))
 	f.Matrix, f.Problems = m, t.problems
 	return f, nil
 }

@@ -1,0 +1,83 @@
+package devicegpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/devicegpu/nvml"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
+)
+
+// config is the plugin's configuration in the agent's plugin block.
+type config struct {
+	// Enabled false makes the plugin offer nothing.
+	Enabled bool `codec:"enabled"`
+	// Source says where the GPUs come from, see nvml.Sources.
+	Source string `codec:"source"`
+	// IgnoredGPUIDs are UUIDs that are not offered.
+	IgnoredGPUIDs []string `codec:"ignored_gpu_ids"`
+	// FingerprintPeriod is how often the GPUs are looked at, as a duration.
+	FingerprintPeriod string `codec:"fingerprint_period"`
+	// MockSeed makes the UUIDs of simulated GPUs; "" is the host's name.
+	MockSeed string `codec:"mock_seed"`
+}
+
+// configSchema describes config to Nomad. The keys enabled, ignored_gpu_ids
+// and fingerprint_period are nomad-device-nvidia's, with its defaults.
+func configSchema() *hclspec.Spec {
+	attr := func(name, typ, fallback string) *hclspec.Spec {
+		return hclspec.Default(hclspec.Attr(name, typ, false), hclspec.Literal(fallback))
+	}
+	return hclspec.Object(map[string]*hclspec.Spec{
+		"enabled":            attr("enabled", "bool", "true"),
+		"source":             attr("source", "string", `"nvml"`),
+		"ignored_gpu_ids":    attr("ignored_gpu_ids", "list(string)", "[]"),
+		"fingerprint_period": attr("fingerprint_period", "string", `"1m"`),
+		"mock_seed":          attr("mock_seed", "string", `""`),
+	})
+}
+
+// defaultConfig is what configSchema makes of an empty block.
+func defaultConfig() config {
+	return config{Enabled: true, Source: nvml.SourceNVML, FingerprintPeriod: "1m"}
+}
+
+// shortestPeriod keeps the plugin from asking the driver all the time.
+const shortestPeriod = time.Second
+
+// settings is a valid config.
+type settings struct {
+	enabled bool
+	ignored map[string]bool
+	period  time.Duration
+	source  nvml.Spec
+}
+
+// validate reports every fault at once, with key, value and what is allowed.
+func (c config) validate() (settings, error) {
+	s := settings{enabled: c.Enabled, ignored: map[string]bool{}, source: nvml.Spec{Source: c.Source, Seed: c.MockSeed}}
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	var err error
+	if s.period, err = time.ParseDuration(c.FingerprintPeriod); err != nil || s.period < shortestPeriod {
+		fail("fingerprint_period = %q: want a duration of at least %s, such as \"1m\"", c.FingerprintPeriod, shortestPeriod)
+	}
+	if !nvml.ValidSource(c.Source) {
+		fail("source = %q: allowed are %s", c.Source, nvml.Sources())
+	}
+	for i, id := range c.IgnoredGPUIDs {
+		if strings.TrimSpace(id) != id || id == "" {
+			fail("ignored_gpu_ids[%d] = %q: want a GPU's UUID, such as \"GPU-5b0c…\"", i, id)
+		}
+		s.ignored[id] = true
+	}
+	if s.source.Seed == "" {
+		if s.source.Seed, err = os.Hostname(); err != nil && c.Source != nvml.SourceNVML {
+			fail("mock_seed = \"\": the host's name, its default, cannot be read (%v): set a value that no other node has", err)
+		}
+	}
+	return s, errors.Join(errs...)
+}

@@ -1,0 +1,139 @@
+// Package nvml finds out which GPUs a node has and how they are joined. It has
+// one interface, Source, and three kinds of it: the NVIDIA driver's management
+// library (NVML), simulated machines, and files (a topology file of another
+// machine, or an inventory recorded on it).
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/caravan-sched/caravan/devicegpu/topology"
+)
+
+// Source tells a node's GPUs. Its methods may be called at the same time.
+type Source interface {
+	// Inventory lists the GPUs. A GPU that is there but of no use is listed
+	// with its reason in Unhealthy; an error means that nothing can be said at
+	// present about any of them.
+	Inventory() (Inventory, error)
+	// Samples reads the GPUs' current figures.
+	Samples() ([]Sample, error)
+	// Simulated reports that there are no such GPUs on this machine, so that
+	// there are no device nodes to hand out.
+	Simulated() bool
+	Close() error
+}
+
+// Inventory is what a source found. It is the format of recorded files too.
+type Inventory struct {
+	DriverVersion string `json:"driver_version,omitempty"`
+	// CUDAVersion is the newest CUDA that the driver supports, "12.4".
+	CUDAVersion string `json:"cuda_version,omitempty"`
+	// GPUs are in the order of the source's indexes, and Matrix.GPUs with them.
+	GPUs   []GPU           `json:"gpus"`
+	Matrix topology.Matrix `json:"matrix"`
+	// Problems are sentences for an operator; they concern no single GPU's
+	// health.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// GPU is one GPU. UUID, bus ID, model, NUMA and links are in the Inventory's
+// Matrix. A nil pointer means that it is not reported.
+type GPU struct {
+	// Vendor is "nvidia" or "amd".
+	Vendor string `json:"vendor"`
+	// Minor is the number of its device node, /dev/nvidia<minor>.
+	Minor *int `json:"minor,omitempty"`
+	// Unhealthy says why the GPU cannot be used; empty means that it can.
+	Unhealthy string `json:"unhealthy,omitempty"`
+
+	MemoryMiB *uint64 `json:"memory_mib,omitempty"`
+	BAR1MiB   *uint64 `json:"bar1_mib,omitempty"`
+	// PowerLimitW is the limit in force.
+	PowerLimitW *uint64 `json:"power_limit_w,omitempty"`
+	// CoresClockMHz and MemoryClockMHz are the highest clocks.
+	CoresClockMHz  *uint64 `json:"cores_clock_mhz,omitempty"`
+	MemoryClockMHz *uint64 `json:"memory_clock_mhz,omitempty"`
+	// PCIeGeneration and PCIeWidth are the most that GPU and slot can do.
+	PCIeGeneration *uint64 `json:"pcie_generation,omitempty"`
+	PCIeWidth      *uint64 `json:"pcie_width,omitempty"`
+	// DisplayOn and PersistenceOn are NVML's display and persistence modes.
+	DisplayOn     *bool `json:"display_on,omitempty"`
+	PersistenceOn *bool `json:"persistence_on,omitempty"`
+	// ComputeCapability is CUDA's, "9.0".
+	ComputeCapability string `json:"compute_capability,omitempty"`
+}
+
+// Sample is a GPU's figures at one moment; nil means not reported.
+type Sample struct {
+	UUID               string
+	PowerW             *uint64
+	TemperatureC       *uint64
+	GPUUtilization     *uint64 // percent of the last sample period
+	MemoryUtilization  *uint64 // percent of the last sample period
+	EncoderUtilization *uint64 // percent
+	DecoderUtilization *uint64 // percent
+	MemoryUsedMiB      *uint64
+	BAR1UsedMiB        *uint64
+	// Corrected ECC errors since the driver was loaded.
+	ECCL1Cache, ECCL2Cache, ECCMemory *uint64
+}
+
+// Spec says which source to open.
+type Spec struct {
+	// Source is "nvml", "mock:MACHINE" or "file:PATH".
+	Source string
+	// Seed makes the UUIDs of simulated GPUs: they are the same for the same
+	// seed, and differ between seeds. A node needs one of its own.
+	Seed string
+	Log  hclog.Logger
+}
+
+// ErrSource is wrapped by the error of a source whose name cannot be read.
+var ErrSource = errors.New("unknown GPU source")
+
+// The forms of a source's name.
+const (
+	SourceNVML = "nvml"
+	mockPrefix = "mock:"
+	filePrefix = "file:"
+)
+
+// Sources lists the allowed forms of a source's name, for messages.
+func Sources() string {
+	return SourceNVML + ", " + mockPrefix + strings.Join(machineNames(), ", "+mockPrefix) + ", " + filePrefix + "PATH"
+}
+
+// Open opens a source. The library of the source "nvml" is loaded at its first
+// use, and tried again at every use until it is there.
+func Open(spec Spec) (Source, error) {
+	if spec.Log == nil {
+		spec.Log = hclog.NewNullLogger()
+	}
+	if spec.Source == SourceNVML {
+		return openNVML(spec.Log), nil
+	}
+	if name, ok := strings.CutPrefix(spec.Source, mockPrefix); ok {
+		if m, ok := machines[name]; ok {
+			return openMock(name, m, spec.Seed)
+		}
+	}
+	if path, ok := strings.CutPrefix(spec.Source, filePrefix); ok && path != "" {
+		return openFile(path, spec.Seed)
+	}
+	return nil, fmt.Errorf("%w %q: allowed are %s", ErrSource, spec.Source, Sources())
+}
+
+// ValidSource reports whether a source's name has one of the allowed forms.
+func ValidSource(name string) bool {
+	if machine, ok := strings.CutPrefix(name, mockPrefix); ok {
+		_, known := machines[machine]
+		return known
+	}
+	path, isFile := strings.CutPrefix(name, filePrefix)
+	return name == SourceNVML || isFile && path != ""
+}
