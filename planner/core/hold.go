@@ -1,0 +1,232 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// hold is what one waiting gang keeps.
+type hold struct {
+	job jobKey
+}
+
+// claim is what is left of a node kept by single members alike: a node that
+// one of them waits for may have room for more of them.
+type claim struct {
+	node int32
+	left int
+}
+
+// kept says what was kept for a gang: all nodes by name, and those of them
+// that have to become free first.
+type kept struct {
+	names []string
+	busy  []int32
+	fit   int
+}
+
+// possibility says whether a gang could be placed in an emptier cluster, and
+// which view shows it.
+type possibility struct {
+	code, reason  string
+	level, domain string
+	fit           int
+	view          int
+}
+
+type possibleKey struct {
+	request  *place.Request
+	count    int
+	topology model.Topology
+	within   int32
+}
+
+// possibility finds out whether waiting can help at all. That it cannot is
+// kept for plain gangs: it changes only with the nodes.
+func (c *cycle) possibility(g *gang) possibility {
+	key, plain := keyOfGang(g)
+	if plain {
+		if known, ok := c.possible[key]; ok {
+			return known
+		}
+	}
+	p := c.findPossibility(g)
+	if plain && p.code != "" {
+		c.possible[key] = p
+	}
+	return p
+}
+
+// keyOfGang identifies gangs that are alike; false for one that depends on
+// where other members are.
+func keyOfGang(g *gang) (possibleKey, bool) {
+	u := g.unit
+	if len(u.Parts) != 1 || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+		return possibleKey{}, false
+	}
+	return possibleKey{u.Parts[0].Request, u.Parts[0].Count, u.Topology, u.Within}, true
+}
+
+func (c *cycle) findPossibility(g *gang) possibility {
+	for _, view := range []int{viewCalm, viewEmpty} {
+		if c.placeable(c.views[view], g) {
+			return possibility{view: view}
+		}
+	}
+	whole := c.views[viewWhole]
+	if c.placeable(whole, g) {
+		// Nodes are missing: what is kept now would lie idle for who knows how
+		// long.
+		return possibility{code: codeNoCapacity, view: viewWhole}
+	}
+	return c.impossible(whole, g)
+}
+
+// placeable reports whether a gang fits into a view, and takes nothing.
+func (c *cycle) placeable(e *place.Engine, g *gang) bool {
+	mark := e.State.Mark()
+	_, ok := e.Place(g.unit)
+	e.State.Revert(mark)
+	return ok
+}
+
+// keep keeps nodes for a gang that waits: in the domain nearest to taking it,
+// room for the members that fit now, and for the others the nodes with the
+// most free, whole. What the nodes in a domain have free never shrinks while
+// they are kept, so another domain is chosen only when it is nearer still, and
+// the gang gets its turn. Nothing is kept if the jobs ahead leave too little.
+func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
+	if why.code != "" || len(c.holds) >= c.policy.Holds() {
+		return kept{}
+	}
+	if k, ok := c.shareClaim(g); ok {
+		return k
+	}
+	best, ok := c.target(g, why.view)
+	if !ok {
+		return kept{}
+	}
+	if len(c.holds) == 0 {
+		for _, t := range c.takers {
+			c.views[viewTrue].Take(t.unit, t.placed)
+		}
+	}
+	state := c.views[viewNow].State
+	mark := state.Mark()
+	k, ok := c.keepIn(g, best, why.view)
+	if !ok {
+		state.Revert(mark)
+		if len(c.holds) == 0 {
+			c.views[viewTrue].State.Revert(c.marks[viewTrue])
+		}
+		return kept{}
+	}
+	c.holds = append(c.holds, hold{job: keyOf(j)})
+	return k
+}
+
+// target chooses the domain to keep nodes in: of those that will have room,
+// the one nearest to it.
+func (c *cycle) target(g *gang, view int) (best domainFit, ok bool) {
+	now, later := newMeter(c.views[viewNow], g), newMeter(c.views[view], g)
+	c.eachDomain(g, func(f domainFit) {
+		if f.domain < 0 && c.views[viewNow].State.Row(f.node).Owner != 0 || !later.takes(f) {
+			return
+		}
+		now.measure(&f)
+		if !ok || f.nearer(best) {
+			best, ok = f, true
+		}
+	})
+	return best, ok
+}
+
+// keepIn keeps nodes in a domain; false if jobs ahead have left too few.
+func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
+	now, later := c.views[viewNow], c.views[view]
+	owner := int32(len(c.holds) + 1)
+	var k kept
+	if f.domain < 0 {
+		now.State.Keep(f.node, owner)
+		k = kept{names: []string{nodeName(c.tree.Nodes[f.node].Model)}, busy: []int32{f.node}, fit: f.fit}
+		if g.members == 1 {
+			r := g.unit.Parts[0].Request
+			c.claims[r] = claim{f.node, int(later.Summary(r).Fit(f.node).Members) - 1}
+		}
+		return k, true
+	}
+	onNode := map[int32]int{}
+	order := slices.Clone(g.unit.Parts)
+	slices.SortStableFunc(order, func(a, b place.Part) int { return b.Request.GPUs - a.Request.GPUs })
+	for _, part := range order {
+		fit := min(part.Count, now.Summary(part.Request).Members(f.domain))
+		for _, node := range now.Fill(part.Request, f.domain, fit) {
+			onNode[node]++
+		}
+		k.fit += fit
+		lacking := part.Count - fit
+		summary := later.Summary(part.Request)
+		for _, node := range c.byFree(part.Request, f) {
+			if lacking <= 0 {
+				break
+			}
+			room := int(summary.Fit(node).Members) - onNode[node]
+			if room <= 0 {
+				continue
+			}
+			lacking -= room
+			now.State.Keep(node, owner)
+			onNode[node] = topo.MaxGPUs
+			k.busy = append(k.busy, node)
+		}
+		if lacking > 0 {
+			return kept{}, false
+		}
+	}
+	nodes := make([]int32, 0, len(onNode))
+	for node := range onNode {
+		nodes = append(nodes, node)
+	}
+	slices.Sort(nodes)
+	for _, node := range nodes {
+		k.names = append(k.names, nodeName(c.tree.Nodes[node].Model))
+	}
+	return k, true
+}
+
+// byFree lists a domain's nodes that nobody keeps, those with the most free
+// GPUs first.
+func (c *cycle) byFree(r *place.Request, f domainFit) []int32 {
+	now := c.views[viewNow]
+	summary := now.Summary(r)
+	buckets := make([][]int32, topo.MaxGPUs+1)
+	for node := f.lo; node < f.hi; node++ {
+		if now.State.Row(node).Owner == 0 {
+			free := summary.Fit(node).GPUs
+			buckets[free] = append(buckets[free], node)
+		}
+	}
+	var out []int32
+	for free := topo.MaxGPUs; free >= 0; free-- {
+		out = append(out, buckets[free]...)
+	}
+	return out
+}
+
+// shareClaim lets a single member wait for a node that its like keeps already.
+func (c *cycle) shareClaim(g *gang) (kept, bool) {
+	u := g.unit
+	if g.members != 1 || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+		return kept{}, false
+	}
+	cl, known := c.claims[u.Parts[0].Request]
+	if !known || cl.left <= 0 {
+		return kept{}, false
+	}
+	cl.left--
+	c.claims[u.Parts[0].Request] = cl
+	return kept{names: []string{nodeName(c.tree.Nodes[cl.node].Model)}, busy: []int32{cl.node}}, true
+}

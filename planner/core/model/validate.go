@@ -1,0 +1,306 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// ErrSnapshot is the error for a snapshot, or part of one, that cannot be.
+var ErrSnapshot = errors.New("invalid snapshot")
+
+// The most that a snapshot may say of one thing. They keep sums far from
+// overflowing and are beyond any machine.
+const (
+	// MaxGPUsPerNode is the most GPUs that a node may have.
+	MaxGPUsPerNode = 64
+	// MaxQuantity bounds CPU, memory and disk, counts, and indexes.
+	MaxQuantity = 1 << 40
+	// MaxCount bounds a task group's count, and the GPUs of a device request.
+	MaxCount = 1 << 20
+	maxPort  = 1<<16 - 1
+)
+
+// faults collects what is wrong, each with where it is and what is allowed.
+type faults []error
+
+func (f *faults) add(format string, args ...any) {
+	*f = append(*f, fmt.Errorf("%w: "+format, append([]any{ErrSnapshot}, args...)...))
+}
+
+func (f faults) join() error { return errors.Join(f...) }
+
+// Validate reports everything that is wrong with a snapshot, as one error for
+// each fault, joined. Whether its jobs can be placed is another matter.
+func (s *Snapshot) Validate() error {
+	var f faults
+	if s.Version != 0 && s.Version != SnapshotVersion {
+		f.add("version: %d: want %d", s.Version, SnapshotVersion)
+	}
+	levels := s.validateLevels(&f)
+	nodes := make(map[string]int, len(s.Nodes))
+	gpus := 0
+	for i := range s.Nodes {
+		gpus += len(s.Nodes[i].GPUs)
+	}
+	owner := make(map[string]int, gpus)
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if first, dup := nodes[n.ID]; dup {
+			f.add("nodes[%d].id: %q: is nodes[%d]'s too; want unique IDs", i, n.ID, first)
+			continue
+		}
+		nodes[n.ID] = i
+		n.validate(&f, i, levels)
+		for k := range n.GPUs {
+			uuid := n.GPUs[k].UUID
+			if first, dup := owner[uuid]; dup && uuid != "" {
+				f.add("nodes[%d].gpus[%d].uuid: %q: is on node %q too; want UUIDs unique in the cluster", i, k, uuid, s.Nodes[first].ID)
+				continue
+			}
+			owner[uuid] = i
+		}
+	}
+	s.validateJobs(&f, levels, nodes)
+	s.validateAllocs(&f, nodes, owner)
+	return f.join()
+}
+
+func (s *Snapshot) validateLevels(f *faults) map[string]bool {
+	levels := map[string]bool{}
+	list := s.Levels
+	if len(list) == 0 {
+		list = DefaultLevels
+	}
+	for i, level := range list {
+		switch {
+		case level == "" || level == LevelNode || level == LevelIsland:
+			f.add("levels[%d]: %q: want the name of a level above the node", i, level)
+		case levels[level]:
+			f.add("levels[%d]: %q: is listed before; want each once", i, level)
+		}
+		levels[level] = true
+	}
+	return levels
+}
+
+// validate checks one node by itself.
+func (n *Node) validate(f *faults, i int, levels map[string]bool) {
+	if n.ID == "" {
+		f.add("nodes[%d].id: empty: want the node's ID", i)
+	}
+	for level := range n.Levels {
+		if !levels[level] {
+			f.add("nodes[%d] (%s).levels: %q: is none of the snapshot's levels", i, n.ID, level)
+		}
+	}
+	n.Capacity.validate(f, "nodes[%d] (%s).capacity", i, n.ID)
+	for k, p := range n.ReservedPorts {
+		if p < 1 || p > maxPort {
+			f.add("nodes[%d] (%s).reserved_ports[%d]: %d: want 1 to %d", i, n.ID, k, p, maxPort)
+		}
+	}
+	if len(n.GPUs) > MaxGPUsPerNode {
+		f.add("nodes[%d] (%s).gpus: %d GPUs: want at most %d", i, n.ID, len(n.GPUs), MaxGPUsPerNode)
+	}
+	for k := range n.GPUs {
+		g := &n.GPUs[k]
+		if g.UUID == "" {
+			f.add("nodes[%d] (%s).gpus[%d].uuid: empty: want the device's ID", i, n.ID, k)
+		}
+		if g.Island < 0 || g.Island > MaxCount {
+			f.add("nodes[%d] (%s).gpus[%d].island: %d: want 0 to %d", i, n.ID, k, g.Island, MaxCount)
+		}
+		if g.NUMA < -1 || g.NUMA > MaxCount {
+			f.add("nodes[%d] (%s).gpus[%d].numa: %d: want -1 (unknown) to %d", i, n.ID, k, g.NUMA, MaxCount)
+		}
+	}
+	n.validateLinks(f, i)
+}
+
+func (n *Node) validateLinks(f *faults, i int) {
+	if n.Links == nil {
+		return
+	}
+	if len(n.Links) != len(n.GPUs) {
+		f.add("nodes[%d] (%s).links: %d rows: want one for each of %d GPUs", i, n.ID, len(n.Links), len(n.GPUs))
+	}
+	for k, row := range n.Links {
+		if len(row) != len(n.GPUs) {
+			f.add("nodes[%d] (%s).links[%d]: %d columns: want one for each of %d GPUs", i, n.ID, k, len(row), len(n.GPUs))
+		}
+		for m := range row {
+			if gbs := row[m].GBs; !(gbs >= 0 && gbs <= math.MaxFloat32) {
+				f.add("nodes[%d] (%s).links[%d][%d].gb_s: %g: want 0 (unknown) or more", i, n.ID, k, m, gbs)
+			}
+		}
+	}
+}
+
+func (r Resources) validate(f *faults, where string, args ...any) {
+	for _, q := range []struct {
+		name  string
+		value int
+	}{{"cpu_mhz", r.CPUMHz}, {"cores", r.Cores}, {"memory_mib", r.MemoryMiB}, {"disk_mib", r.DiskMiB}} {
+		if q.value < 0 || q.value > MaxQuantity {
+			f.add(where+".%s: %d: want 0 to %d", append(args, q.name, q.value, MaxQuantity)...)
+		}
+	}
+}
+
+type jobKey struct{ namespace, id string }
+
+func (s *Snapshot) validateJobs(f *faults, levels map[string]bool, nodes map[string]int) {
+	seen := make(map[jobKey]int, len(s.Jobs))
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		key := jobKey{j.Namespace, j.ID}
+		if first, dup := seen[key]; dup {
+			f.add("jobs[%d].id: %q in namespace %q: is jobs[%d]'s too; want unique IDs", i, j.ID, j.Namespace, first)
+			continue
+		}
+		seen[key] = i
+		j.validate(f, i, levels)
+		for k := range j.Members {
+			m := &j.Members[k]
+			if _, known := nodes[m.Node]; !known {
+				f.add("jobs[%d] (%s).members[%d].node: %q: is no node of the snapshot", i, j.ID, k, m.Node)
+			}
+		}
+	}
+}
+
+// validate checks one job by itself.
+func (j *Job) validate(f *faults, i int, levels map[string]bool) {
+	if j.ID == "" {
+		f.add("jobs[%d].id: empty: want the job's ID", i)
+	}
+	switch j.State {
+	case StateQueued, StateAdmitted, StateRunning, StateStopping:
+	default:
+		f.add("jobs[%d] (%s).state: %q: want %q, %q, %q or %q", i, j.ID, j.State, StateQueued, StateAdmitted, StateRunning, StateStopping)
+	}
+	switch j.Gang {
+	case "", GangJob, GangGroup, GangNone:
+	default:
+		f.add("jobs[%d] (%s).gang: %q: want %q, %q or %q", i, j.ID, j.Gang, GangJob, GangGroup, GangNone)
+	}
+	switch j.Topology.Mode {
+	case "", TopologyRequire, TopologyPrefer:
+	default:
+		f.add("jobs[%d] (%s).topology.mode: %q: want %q or %q", i, j.ID, j.Topology.Mode, TopologyRequire, TopologyPrefer)
+	}
+	level := j.Topology.Level
+	if level != "" && level != LevelNode && level != LevelIsland && !levels[level] {
+		f.add("jobs[%d] (%s).topology.level: %q: want %q, %q or one of the snapshot's levels", i, j.ID, level, LevelIsland, LevelNode)
+	}
+	if level == "" && j.Topology.Mode == TopologyRequire {
+		f.add("jobs[%d] (%s).topology.level: empty: want the level that is required", i, j.ID)
+	}
+	groups := make(map[string]*TaskGroup, len(j.Groups))
+	for k := range j.Groups {
+		g := &j.Groups[k]
+		if groups[g.Name] != nil {
+			f.add("jobs[%d] (%s).groups[%d].name: %q: is another group's too; want unique names", i, j.ID, k, g.Name)
+		}
+		groups[g.Name] = g
+		g.validate(f, i, j.ID)
+	}
+	j.validateMembers(f, i, groups)
+}
+
+func (g *TaskGroup) validate(f *faults, i int, job string) {
+	for _, q := range []struct {
+		name  string
+		value int
+	}{{"count", g.Count}, {"min", g.Min}, {"max", g.Max}} {
+		if q.value < 0 || q.value > MaxCount {
+			f.add("jobs[%d] (%s).groups (%s).%s: %d: want 0 to %d", i, job, g.Name, q.name, q.value, MaxCount)
+		}
+	}
+	g.Resources.validate(f, "jobs[%d] (%s).groups (%s).resources", i, job, g.Name)
+	for k, p := range g.Ports {
+		if p < 1 || p > maxPort {
+			f.add("jobs[%d] (%s).groups (%s).ports[%d]: %d: want 1 to %d", i, job, g.Name, k, p, maxPort)
+		}
+	}
+	for k, d := range g.Devices {
+		if d.Count < 0 || d.Count > MaxCount {
+			f.add("jobs[%d] (%s).groups (%s).devices[%d].count: %d: want 0 to %d", i, job, g.Name, k, d.Count, MaxCount)
+		}
+		if strings.TrimSpace(d.Name) == "" {
+			f.add("jobs[%d] (%s).groups (%s).devices[%d].name: empty: want TYPE, VENDOR/TYPE or VENDOR/TYPE/MODEL", i, job, g.Name, k)
+		}
+	}
+}
+
+func (j *Job) validateMembers(f *faults, i int, groups map[string]*TaskGroup) {
+	type place struct {
+		group string
+		index int
+	}
+	seen := make(map[place]bool, len(j.Members))
+	for k := range j.Members {
+		m := &j.Members[k]
+		if groups[m.Group] == nil {
+			f.add("jobs[%d] (%s).members[%d].group: %q: is none of the job's groups", i, j.ID, k, m.Group)
+		}
+		if m.Index < 0 || m.Index > MaxCount {
+			f.add("jobs[%d] (%s).members[%d].index: %d: want 0 to %d", i, j.ID, k, m.Index, MaxCount)
+		}
+		if seen[place{m.Group, m.Index}] {
+			f.add("jobs[%d] (%s).members[%d]: group %q index %d: is listed before; want each once", i, j.ID, k, m.Group, m.Index)
+		}
+		seen[place{m.Group, m.Index}] = true
+	}
+}
+
+func (s *Snapshot) validateAllocs(f *faults, nodes, owner map[string]int) {
+	seen := make(map[string]int, len(s.Allocs))
+	holder := map[string]int{}
+	for i := range s.Allocs {
+		a := &s.Allocs[i]
+		if first, dup := seen[a.ID]; dup {
+			f.add("allocs[%d].id: %q: is allocs[%d]'s too; want unique IDs", i, a.ID, first)
+			continue
+		}
+		seen[a.ID] = i
+		a.validate(f, i)
+		at, known := nodes[a.Node]
+		if !known {
+			f.add("allocs[%d] (%s).node: %q: is no node of the snapshot", i, a.ID, a.Node)
+			continue
+		}
+		for k, uuid := range a.GPUs {
+			// A GPU that its node no longer lists may still be held: it is gone
+			// and cannot be given to anyone.
+			on, listed := owner[uuid]
+			if listed && on != at {
+				f.add("allocs[%d] (%s).gpus[%d]: %q: is on node %q, not on %q", i, a.ID, k, uuid, s.Nodes[on].ID, a.Node)
+			}
+			if a.Stopping || a.Lost {
+				continue
+			}
+			if first, held := holder[uuid]; held {
+				f.add("allocs[%d] (%s).gpus[%d]: %q: is held by alloc %q too; want one holder", i, a.ID, k, uuid, s.Allocs[first].ID)
+			}
+			holder[uuid] = i
+		}
+	}
+}
+
+func (a *Alloc) validate(f *faults, i int) {
+	if a.ID == "" {
+		f.add("allocs[%d].id: empty: want the allocation's ID", i)
+	}
+	if a.Index < 0 || a.Index > MaxCount {
+		f.add("allocs[%d] (%s).index: %d: want 0 to %d", i, a.ID, a.Index, MaxCount)
+	}
+	a.Resources.validate(f, "allocs[%d] (%s).resources", i, a.ID)
+	for k, p := range a.Ports {
+		if p < 1 || p > maxPort {
+			f.add("allocs[%d] (%s).ports[%d]: %d: want 1 to %d", i, a.ID, k, p, maxPort)
+		}
+	}
+}

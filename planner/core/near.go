@@ -1,0 +1,150 @@
+package core
+
+import (
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// domainFit is how near a domain, or a node, is to taking a gang.
+type domainFit struct {
+	domain int32 // -1: node is meant
+	node   int32
+	lo, hi int32
+	level  string
+	// path is set by name.
+	path string
+	// fit counts the members that it can take, gpus the free GPUs of the kind.
+	fit, gpus int
+}
+
+func (f domainFit) nearer(o domainFit) bool {
+	return f.fit > o.fit || f.fit == o.fit && f.gpus > o.gpus
+}
+
+// meter measures domains for one gang on one view.
+type meter struct {
+	gang      *gang
+	island    bool
+	summaries []*topo.Summary
+}
+
+func newMeter(e *place.Engine, g *gang) meter {
+	t := g.unit.Topology
+	m := meter{gang: g, island: t.Mode == model.TopologyRequire && t.Level == model.LevelIsland}
+	for _, part := range g.unit.Parts {
+		m.summaries = append(m.summaries, e.Summary(part.Request))
+	}
+	return m
+}
+
+func (m meter) members(part int, f domainFit) int {
+	switch {
+	case f.domain >= 0:
+		return m.summaries[part].Members(f.domain)
+	case m.island:
+		return int(m.summaries[part].Fit(f.node).Island)
+	default:
+		return int(m.summaries[part].Fit(f.node).Members)
+	}
+}
+
+// takes reports whether the domain takes every part by itself.
+func (m meter) takes(f domainFit) bool {
+	for i, part := range m.gang.unit.Parts {
+		if m.members(i, f) < part.Count {
+			return false
+		}
+	}
+	return true
+}
+
+// measure sets f's numbers.
+func (m meter) measure(f *domainFit) {
+	f.fit, f.gpus = 0, 0
+	for i, part := range m.gang.unit.Parts {
+		if part.Count == 0 {
+			continue
+		}
+		f.fit += min(part.Count, m.members(i, *f))
+		if f.domain >= 0 {
+			f.gpus = max(f.gpus, m.summaries[i].GPUs(f.domain))
+		} else {
+			f.gpus = max(f.gpus, int(m.summaries[i].Fit(f.node).GPUs))
+		}
+	}
+}
+
+// bestDomain finds the domain that is nearest to taking the gang, of those
+// that its topology allows. A single member may be anywhere: then the cluster
+// is measured.
+func (c *cycle) bestDomain(e *place.Engine, g *gang) domainFit {
+	m := newMeter(e, g)
+	if g.members == 1 && g.unit.Topology.Mode != model.TopologyRequire {
+		f := domainFit{domain: g.unit.Within, path: c.tree.Domains[g.unit.Within].Path}
+		m.measure(&f)
+		return f
+	}
+	best, any := domainFit{}, false
+	c.eachDomain(g, func(f domainFit) {
+		m.measure(&f)
+		if !any || f.nearer(best) {
+			best, any = f, true
+		}
+	})
+	if any && best.domain < 0 {
+		best.path = c.nodePath(best.node)
+	}
+	return best
+}
+
+func (c *cycle) nodePath(node int32) string {
+	n := &c.tree.Nodes[node]
+	if outer := c.tree.Domains[n.Leaf].Path; outer != "" {
+		return outer + "/" + nodeName(n.Model)
+	}
+	return nodeName(n.Model)
+}
+
+// eachDomain calls f with everything in which the gang may be as a whole:
+// nodes for what needs only one, else domains of the level required.
+func (c *cycle) eachDomain(g *gang, f func(domainFit)) {
+	t := g.unit.Topology
+	require := t.Mode == model.TopologyRequire
+	within := c.tree.Domains[g.unit.Within]
+	level := c.tree.LevelIndex(t.Level)
+	switch {
+	case require && level < 0:
+		c.eachNode(within, t.Level, f)
+	case require:
+		for _, d := range c.tree.ByLevel[level] {
+			if dom := &c.tree.Domains[d]; within.Lo <= dom.Lo && dom.Hi <= within.Hi {
+				f(domainFit{domain: d, lo: dom.Lo, hi: dom.Hi, level: t.Level, path: dom.Path})
+			}
+		}
+	case g.members == 1:
+		c.eachNode(within, model.LevelNode, f)
+	default:
+		f(domainFit{domain: g.unit.Within, lo: within.Lo, hi: within.Hi, path: within.Path})
+	}
+}
+
+func (c *cycle) eachNode(within topo.Domain, level string, f func(domainFit)) {
+	for node := within.Lo; node < within.Hi; node++ {
+		f(domainFit{domain: -1, node: node, lo: node, hi: node + 1, level: level})
+	}
+}
+
+func nodeName(n *model.Node) string {
+	if n.Name != "" {
+		return n.Name
+	}
+	return n.ID
+}
+
+func jobName(k jobKey) string {
+	if k.namespace == "" || k.namespace == "default" {
+		return k.id
+	}
+	return k.namespace + "/" + k.id
+}

@@ -1,0 +1,107 @@
+// Package place finds nodes and GPUs for gangs: the tightest domain that
+// fits, and in it the choice that strands the least.
+package place
+
+import (
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Engine places gangs on a state. It keeps summaries of the state for the
+// requests that it meets. Not safe for concurrent use.
+type Engine struct {
+	Catalog  *Catalog
+	State    *topo.State
+	profiles map[*Request]*profile
+	uses     int
+}
+
+// profile is a summary of the state for one request.
+type profile struct {
+	request *Request
+	summary *topo.Summary
+	version int // of the state
+	built   bool
+	used    int
+}
+
+// NewEngine makes an engine that places on state.
+func NewEngine(c *Catalog, state *topo.State) *Engine {
+	return &Engine{Catalog: c, State: state, profiles: map[*Request]*profile{}}
+}
+
+// maxProfiles bounds the summaries kept: each costs about 50 bytes a node.
+const maxProfiles = 64
+
+// profile returns the up-to-date summary for a request.
+func (e *Engine) profile(r *Request) *profile {
+	p := e.profiles[r]
+	if p == nil {
+		p = e.newProfile(r)
+	}
+	e.uses++
+	p.used = e.uses
+	e.refresh(p)
+	return p
+}
+
+// newProfile makes a profile, out of the one unused for longest if there are
+// many.
+func (e *Engine) newProfile(r *Request) *profile {
+	p := &profile{}
+	if len(e.profiles) >= maxProfiles {
+		var oldest *profile
+		for _, q := range e.profiles {
+			if oldest == nil || q.used < oldest.used {
+				oldest = q
+			}
+		}
+		delete(e.profiles, oldest.request)
+		p.summary = oldest.summary
+	} else {
+		p.summary = topo.NewSummary(e.Catalog.Tree)
+	}
+	p.request = r
+	e.profiles[r] = p
+	return p
+}
+
+func (e *Engine) refresh(p *profile) {
+	changed, now, ok := e.State.Since(p.version)
+	if !p.built || !ok || len(changed) > e.State.Len() {
+		p.summary.SetAll(func(node int32) topo.Fit { return e.Catalog.fit(p.request, node, e.State.Row(node)) })
+		p.built = true
+	} else {
+		for _, node := range changed {
+			p.summary.Set(node, e.Catalog.fit(p.request, node, e.State.Row(node)))
+		}
+	}
+	p.version = now
+}
+
+// Summary sums up what the state has for a request. It is valid until the
+// next change of the state or the next use of the engine.
+func (e *Engine) Summary(r *Request) *topo.Summary { return e.profile(r).summary }
+
+// Filtered counts the nodes that take no member now, by reason.
+func (e *Engine) Filtered(r *Request) map[string]int {
+	out := map[string]int{}
+	why := e.profile(r).summary.Why()
+	for code, text := range whyText {
+		if text != "" && why[code] > 0 {
+			out[text] = why[code]
+		}
+	}
+	for i, reason := range r.Verdicts.Reasons {
+		if i > 0 && r.Verdicts.Count[i] > 0 {
+			out[reason] += r.Verdicts.Count[i]
+		}
+	}
+	return out
+}
+
+// AnyAllowed reports whether some node passes the request's constraints and
+// has its devices, however few: then what it lacks is size.
+func (e *Engine) AnyAllowed(r *Request) bool {
+	why := e.profile(r).summary.Why()
+	return e.State.Len() > why[whyRefused]+why[whyDevice]
+}

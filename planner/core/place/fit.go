@@ -1,0 +1,260 @@
+package place
+
+import (
+	"math/bits"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Why a node takes no member of a request.
+const (
+	whyFits uint8 = iota
+	whyRefused
+	whyClosed
+	whyKept
+	whyDevice
+	whyGPUs
+	whyCPU
+	whyCores
+	whyMemory
+	whyDisk
+	whyPorts
+)
+
+// whyText are the words for Detail.Filtered; refused nodes have their own.
+var whyText = [...]string{
+	whyClosed: "unschedulable",
+	whyKept:   "kept for a job ahead",
+	whyDevice: "no such device",
+	whyGPUs:   "too few free GPUs",
+	whyCPU:    "cpu",
+	whyCores:  "cores",
+	whyMemory: "memory",
+	whyDisk:   "disk",
+	whyPorts:  "port in use",
+}
+
+// maxPerNode bounds how many members one node is said to take.
+const maxPerNode = 1 << 20
+
+// fit says what a node can do for a request when row is what is free.
+func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
+	if !r.Verdicts.Eligible(int(node)) {
+		return topo.Fit{Why: whyRefused}
+	}
+	n := &c.Tree.Nodes[node]
+	want, usable := c.usable(r, node)
+	free := usable & row.GPUs
+	f := topo.Fit{GPUs: int32(bits.OnesCount64(free))}
+	switch {
+	case row.Closed:
+		return topo.Fit{Why: whyClosed}
+	case row.Owner != 0:
+		return topo.Fit{Why: whyKept}
+	case !want:
+		return topo.Fit{Why: whyDevice}
+	case !row.PortsFree(r.Ports):
+		f.Why = whyPorts
+		return f
+	}
+	members, why := plainFit(c.claim(r, node).Resources, row.Free)
+	if len(r.Ports) > 0 || r.OnePerNode {
+		members = min(members, 1)
+	}
+	f.Members, f.Island = int32(members), int32(members)
+	if members == 0 {
+		f.Why = why
+		return f
+	}
+	if r.GPUs == 0 {
+		// Without GPUs it goes where the fewest are left to be stranded.
+		f.Score = uint32(bits.OnesCount64(row.GPUs))
+		return f
+	}
+	f.Members = int32(min(members, c.capacity(r, node, row.GPUs)))
+	if f.Members == 0 {
+		f.Island, f.Why = 0, whyGPUs
+		return f
+	}
+	inIsland := 0
+	for _, island := range n.Shape.Islands {
+		inIsland = max(inIsland, c.capacity(r, node, row.GPUs&island))
+	}
+	f.Island = min(f.Members, int32(inIsland))
+	f.Score = score(n, usable, free, r.GPUs, f.Island > 0)
+	return f
+}
+
+// plainFit is how many members fit by resources, and what stops the next one.
+func plainFit(ask, free model.Resources) (members int, why uint8) {
+	members = maxPerNode
+	limit := func(ask, free int, reason uint8) {
+		if ask <= 0 {
+			return
+		}
+		if n := max(free, 0) / ask; n < members {
+			members, why = n, reason
+		}
+	}
+	limit(ask.CPUMHz, free.CPUMHz, whyCPU)
+	limit(ask.Cores, free.Cores, whyCores)
+	limit(ask.MemoryMiB, free.MemoryMiB, whyMemory)
+	limit(ask.DiskMiB, free.DiskMiB, whyDisk)
+	return members, why
+}
+
+// usable is the union of what the node's device groups offer to the request,
+// busy or not; want is false if some ask finds nothing at all.
+func (c *Catalog) usable(r *Request, node int32) (want bool, mask uint64) {
+	for i := range r.asks {
+		var offered uint64
+		for _, g := range c.Tree.Nodes[node].Groups {
+			offered |= c.mask(&r.asks[i], node, g)
+		}
+		if offered == 0 {
+			return false, 0
+		}
+		mask |= offered
+	}
+	return true, mask
+}
+
+// capacity is how many members the free GPUs of a node suffice for. Every ask
+// is served out of one device group, as Nomad does it.
+func (c *Catalog) capacity(r *Request, node int32, free uint64) int {
+	if free == 0 {
+		return 0
+	}
+	groups := c.Tree.Nodes[node].Groups
+	if len(groups) == 1 && !r.perNode() {
+		for i := range r.asks {
+			if !r.asks[i].kinds[groups[0].Kind] {
+				return 0
+			}
+		}
+		return bits.OnesCount64(groups[0].Mask&free) / r.GPUs
+	}
+	if len(r.asks) == 1 {
+		total := 0
+		for _, g := range groups {
+			total += bits.OnesCount64(c.mask(&r.asks[0], node, g)&free) / r.GPUs
+		}
+		return total
+	}
+	n := 0
+	for most := bits.OnesCount64(free) / r.GPUs; n < most; n++ {
+		if !c.packs(r, node, free, n+1, nil) {
+			break
+		}
+	}
+	return n
+}
+
+func (r *Request) perNode() bool {
+	for i := range r.asks {
+		if r.asks[i].perNode {
+			return true
+		}
+	}
+	return false
+}
+
+// packs reports whether count members fit into the free GPUs, and if out is
+// not nil says which GPUs each ask of each member gets. It tries every way to
+// spread the asks over the device groups.
+func (c *Catalog) packs(r *Request, node int32, free uint64, count int, out *[]uint64) bool {
+	groups := c.Tree.Nodes[node].Groups
+	offers := make([]uint64, len(r.asks)*len(groups))
+	for i := range r.asks {
+		for k, g := range groups {
+			offers[i*len(groups)+k] = c.mask(&r.asks[i], node, g)
+		}
+	}
+	steps := maxPackSteps
+	picked := make([]uint64, 0, count*len(r.asks))
+	var place func(at int, free uint64) bool
+	place = func(at int, free uint64) bool {
+		if at == count*len(r.asks) {
+			return true
+		}
+		if steps--; steps < 0 {
+			return false
+		}
+		i := at % len(r.asks)
+		need := r.asks[i].device.Count
+		for k := range groups {
+			can := offers[i*len(groups)+k] & free
+			if bits.OnesCount64(can) < need {
+				continue
+			}
+			set := c.sparing(node, can, need, offers, i*len(groups)+k)
+			picked = append(picked[:at], set)
+			if place(at+1, free&^set) {
+				return true
+			}
+		}
+		return false
+	}
+	if !place(0, free) {
+		return false
+	}
+	if out != nil {
+		*out = append(*out, picked...)
+	}
+	return true
+}
+
+// maxPackSteps bounds the search within one node.
+const maxPackSteps = 4096
+
+// sparing picks GPUs, first those that no other ask could use.
+func (c *Catalog) sparing(node int32, can uint64, need int, offers []uint64, self int) uint64 {
+	var contested uint64
+	for i, offer := range offers {
+		if i != self && offer != offers[self] {
+			contested |= offer
+		}
+	}
+	own := can &^ contested
+	if n := bits.OnesCount64(own); n < need {
+		rest := c.chooser.choose(c.Tree.Nodes[node].Shape, can&contested, need-n)
+		for _, g := range rest {
+			own |= 1 << g
+		}
+		return own
+	}
+	var set uint64
+	for _, g := range c.chooser.choose(c.Tree.Nodes[node].Shape, own, need) {
+		set |= 1 << g
+	}
+	return set
+}
+
+// score orders nodes for one more member of k GPUs, lower first: inside an
+// island rather than across; not breaking a whole node; not breaking a whole
+// island; leaving little over in the island; leaving little over in the node.
+func score(n *topo.Node, usable, free uint64, k int, islandFits bool) uint32 {
+	var s uint32
+	if !islandFits {
+		s |= 1 << 20
+	}
+	left := bits.OnesCount64(free) - k
+	if free == usable && left > 0 {
+		s |= 1 << 19
+	}
+	if islandFits {
+		least, whole := topo.MaxGPUs, false
+		for _, island := range n.Shape.Islands {
+			c := bits.OnesCount64(island & free)
+			if c >= k && c-k < least {
+				least, whole = c-k, island&free == island&usable
+			}
+		}
+		if whole && least > 0 {
+			s |= 1 << 18
+		}
+		s |= uint32(least) << 8
+	}
+	return s | uint32(max(left, 0))
+}

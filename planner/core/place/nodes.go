@@ -1,0 +1,276 @@
+package place
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// tryNodes looks for one node, or one island, that takes the whole unit.
+func (a *attempt) tryNodes(island bool) bool {
+	type option struct {
+		node  int32
+		spare int
+		score uint32
+	}
+	var options []option
+	level := atNode
+	if island {
+		level = atIsland
+	}
+	within := a.Catalog.Tree.Domains[a.unit.Within]
+	for node := within.Lo; node < within.Hi; node++ {
+		spare, score, fits := 0, uint32(0), a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0
+		for _, i := range a.order {
+			part := &a.unit.Parts[i]
+			f := a.profile(part.Request).summary.Fit(node)
+			most := f.Members
+			if island {
+				most = f.Island
+			}
+			if left := int(most) - part.Count; left < 0 {
+				fits = false
+				break
+			} else {
+				spare, score = spare+left, score+f.Score
+			}
+		}
+		if fits {
+			options = append(options, option{node, spare, score})
+		}
+	}
+	slices.SortStableFunc(options, func(x, y option) int {
+		return cmp.Or(cmp.Compare(x.spare, y.spare), cmp.Compare(x.score, y.score))
+	})
+	for _, o := range options {
+		for _, limit := range a.limits(o.node, island) {
+			if a.tryRange(-1, o.node, o.node+1, limit) {
+				a.name(level, o.node)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// limits are the GPU sets of a node to be tried: all, or each island, the one
+// with the fewest free first.
+func (a *attempt) limits(node int32, island bool) []uint64 {
+	if !island {
+		return []uint64{^uint64(0)}
+	}
+	free := a.State.Row(node).GPUs
+	islands := slices.Clone(a.Catalog.Tree.Nodes[node].Shape.Islands)
+	if len(islands) == 0 {
+		return []uint64{^uint64(0)}
+	}
+	slices.SortStableFunc(islands, func(x, y uint64) int {
+		return cmp.Compare(bits.OnesCount64(x&free), bits.OnesCount64(y&free))
+	})
+	return islands
+}
+
+// Fill places count members of a request in a domain that has room for them,
+// takes what they need, and returns the nodes, one for each member.
+func (e *Engine) Fill(r *Request, domain int32, count int) []int32 {
+	if count == 0 {
+		return nil
+	}
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, count}}}}
+	var nodes []int32
+	for _, s := range e.spread(e.profile(r), domain, count, nil) {
+		if a.put(0, s.node, s.count, ^uint64(0)) {
+			nodes = append(nodes, slices.Repeat([]int32{s.node}, s.count)...)
+		}
+	}
+	return nodes
+}
+
+// tryRange places the unit on the nodes in [lo, hi), which are those of domain
+// or, if that is -1, one node; limit is which GPUs may be used.
+func (a *attempt) tryRange(domain, lo, hi int32, limit uint64) bool {
+	start, used := a.State.Mark(), a.usedQuotas()
+	a.placed = a.placed[:0]
+	if a.greedy(domain, lo, hi, limit) {
+		return true
+	}
+	a.State.Revert(start)
+	a.restoreQuotas(used)
+	a.placed = a.placed[:0]
+	if len(a.order) == 1 && len(a.unit.Quotas) < 2 {
+		return false // the greedy choice was exact
+	}
+	if a.exact(lo, hi, limit) {
+		return true
+	}
+	a.State.Revert(start)
+	a.restoreQuotas(used)
+	a.placed = a.placed[:0]
+	return false
+}
+
+// greedy places part after part.
+func (a *attempt) greedy(domain, lo, hi int32, limit uint64) bool {
+	for _, i := range a.order {
+		part := &a.unit.Parts[i]
+		a.banFor(i)
+		p := a.profile(part.Request)
+		var shares []share
+		switch {
+		case a.hasQuota(i):
+			ok := false
+			if shares, ok = a.spreadByQuota(p, i, part.Count, lo, hi); !ok {
+				return false
+			}
+		case domain < 0:
+			shares = []share{{lo, part.Count}}
+			if int(p.summary.Fit(lo).Members) < part.Count {
+				return false
+			}
+		default:
+			if p.summary.Members(domain) < part.Count {
+				return false
+			}
+			shares = a.spread(p, domain, part.Count, nil)
+		}
+		for _, s := range shares {
+			if !a.put(i, s.node, s.count, limit) {
+				return false
+			}
+		}
+		a.unbanFor(i)
+		if a.unit.Apart {
+			for _, s := range shares {
+				a.State.Keep(s.node, selfOwner)
+			}
+		}
+	}
+	return true
+}
+
+// banFor keeps the nodes that distinct_hosts forbids to one part only.
+func (a *attempt) banFor(part int) {
+	if part < len(a.unit.TakenByPart) {
+		for _, node := range a.unit.TakenByPart[part] {
+			if a.State.Row(node).Owner == 0 {
+				a.State.Keep(node, selfOwner-1)
+			}
+		}
+	}
+}
+
+func (a *attempt) unbanFor(part int) {
+	if part < len(a.unit.TakenByPart) {
+		for _, node := range a.unit.TakenByPart[part] {
+			if a.State.Row(node).Owner == selfOwner-1 {
+				a.State.Keep(node, 0)
+			}
+		}
+	}
+}
+
+func (a *attempt) usedQuotas() []map[string]int {
+	var out []map[string]int
+	for i := range a.unit.Quotas {
+		used := make(map[string]int, len(a.unit.Quotas[i].Used))
+		for k, v := range a.unit.Quotas[i].Used {
+			used[k] = v
+		}
+		out = append(out, used)
+	}
+	return out
+}
+
+func (a *attempt) restoreQuotas(used []map[string]int) {
+	for i := range used {
+		clear(a.unit.Quotas[i].Used)
+		for k, v := range used[i] {
+			a.unit.Quotas[i].Used[k] = v
+		}
+	}
+}
+
+// put places count members of a part on a node, if they fit into limit.
+func (a *attempt) put(part int, node int32, count int, limit uint64) bool {
+	r := a.unit.Parts[part].Request
+	for i := range count {
+		free := a.State.Row(node).GPUs & limit
+		p, ok := a.pick(r, node, free, count-i)
+		if !ok {
+			return false
+		}
+		p.Part = part
+		claim := a.Catalog.claim(r, node)
+		for _, g := range p.GPUs {
+			claim.GPUs |= 1 << g
+		}
+		a.State.Take(node, claim)
+		a.placed = append(a.placed, p)
+	}
+	return true
+}
+
+// pick chooses the GPUs of one member such that the members still to come fit
+// too.
+func (a *attempt) pick(r *Request, node int32, free uint64, members int) (Placed, bool) {
+	c := a.Catalog
+	p := Placed{Node: node}
+	if r.GPUs == 0 {
+		return p, true
+	}
+	n := &c.Tree.Nodes[node]
+	if p.GPUs = c.pickTogether(r, node, free, members); p.GPUs != nil {
+		if len(r.asks) > 1 {
+			at := 0
+			for i := range r.asks {
+				p.Tasks = append(p.Tasks, p.GPUs[at:at+r.asks[i].device.Count])
+				at += r.asks[i].device.Count
+			}
+		}
+		return p, true
+	}
+	var sets []uint64
+	if !c.packs(r, node, free, members, &sets) {
+		return Placed{}, false
+	}
+	for i := range r.asks {
+		order, _ := ring(n.Shape, sets[i])
+		p.Tasks = append(p.Tasks, order)
+		p.GPUs = append(p.GPUs, order...)
+	}
+	return p, true
+}
+
+// pickTogether chooses all GPUs of a member as one set, where every ask may be
+// given the same; nil if they differ or it cannot be done.
+func (c *Catalog) pickTogether(r *Request, node int32, free uint64, members int) []int8 {
+	groups := c.Tree.Nodes[node].Groups
+	var best []int8
+	bestLeft := 0
+	for _, g := range groups {
+		mask := c.mask(&r.asks[0], node, g)
+		for i := range r.asks[1:] {
+			if c.mask(&r.asks[i+1], node, g) != mask {
+				return nil
+			}
+		}
+		left := bits.OnesCount64(mask&free) - r.GPUs
+		if left < 0 || best != nil && left >= bestLeft {
+			continue
+		}
+		set := c.chooser.choose(c.Tree.Nodes[node].Shape, mask&free, r.GPUs)
+		if c.capacity(r, node, free&^maskOf(set)) < members-1 {
+			continue
+		}
+		best, bestLeft = set, left
+	}
+	return best
+}
+
+func maskOf(gpus []int8) uint64 {
+	var mask uint64
+	for _, g := range gpus {
+		mask |= 1 << g
+	}
+	return mask
+}

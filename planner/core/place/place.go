@@ -1,0 +1,333 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Unit is what must be placed together or not at all.
+type Unit struct {
+	Parts    []Part
+	Topology model.Topology
+	// Apart: members of different parts share no node either.
+	Apart bool
+	// Taken are nodes on which the unit must not put anything, because
+	// distinct_hosts forbids it: for all parts, or by part.
+	Taken       []int32
+	TakenByPart [][]int32
+	// Quotas are the distinct_property constraints.
+	Quotas []Quota
+	// Within limits the unit to a domain, because other members of its gang
+	// are there; topo.Root is no limit.
+	Within int32
+}
+
+// Part is Count equal members.
+type Part struct {
+	Request *Request
+	Count   int
+}
+
+// Quota is a distinct_property constraint: no value of Target may be used by
+// more than Limit members.
+type Quota struct {
+	Target string
+	Limit  int
+	// Part is the part that it counts, -1 for all.
+	Part int
+	// Used counts the members that are there already, by value.
+	Used map[string]int
+}
+
+// Placed is one member's place.
+type Placed struct {
+	Part int
+	Node int32
+	// GPUs are indexes in the node, in ring order; Tasks splits them by ask.
+	GPUs  []int8
+	Tasks [][]int8
+}
+
+// Result is a placement.
+type Result struct {
+	// Placed are the members, along the tree.
+	Placed []Placed
+	// Level and Domain name the domain chosen: a level of the tree, node,
+	// island, or "" for the whole cluster.
+	Level, Domain string
+}
+
+// Place finds places for a unit and takes them. If it does not fit, nothing
+// is taken and ok is false.
+func (e *Engine) Place(u *Unit) (r Result, ok bool) {
+	start := e.State.Mark()
+	e.ban(u)
+	a := attempt{Engine: e, unit: u, steps: maxSteps, order: byWeight(u), required: -1}
+	if u.Topology.Mode == model.TopologyRequire {
+		a.required = levelIndex(e.Catalog.Tree, u.Topology.Level)
+	}
+	if !a.run() {
+		e.State.Revert(start)
+		return Result{}, false
+	}
+	slices.SortStableFunc(a.placed, func(x, y Placed) int {
+		return cmp.Or(cmp.Compare(x.Node, y.Node), cmp.Compare(firstGPU(x), firstGPU(y)), cmp.Compare(x.Part, y.Part))
+	})
+	if len(u.Taken)+len(u.TakenByPart) > 0 || u.Apart {
+		// Nodes were kept from the unit's own parts meanwhile.
+		e.State.Revert(start)
+		e.Take(u, a.placed)
+	}
+	return Result{Placed: a.placed, Level: a.level, Domain: a.domain}, true
+}
+
+func firstGPU(p Placed) int {
+	if len(p.GPUs) == 0 {
+		return -1
+	}
+	return int(slices.Min(p.GPUs))
+}
+
+// Take takes what a placement needs.
+func (e *Engine) Take(u *Unit, placed []Placed) topo.Undo {
+	undo := e.State.Mark()
+	for i := range placed {
+		p := &placed[i]
+		claim := e.Catalog.claim(u.Parts[p.Part].Request, p.Node)
+		for _, g := range p.GPUs {
+			claim.GPUs |= 1 << g
+		}
+		e.State.Take(p.Node, claim)
+	}
+	return undo
+}
+
+// selfOwner keeps nodes from the unit that is being placed.
+const selfOwner = -1
+
+// ban keeps the nodes that distinct_hosts forbids to all parts.
+func (e *Engine) ban(u *Unit) {
+	for _, node := range u.Taken {
+		e.State.Keep(node, selfOwner)
+	}
+}
+
+// byWeight orders parts: the hardest to place first.
+func byWeight(u *Unit) []int {
+	order := make([]int, 0, len(u.Parts))
+	for i := range u.Parts {
+		if u.Parts[i].Count > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		a, b := u.Parts[x].Request, u.Parts[y].Request
+		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(b.Resources.MemoryMiB, a.Resources.MemoryMiB), cmp.Compare(b.Resources.CPUMHz, a.Resources.CPUMHz))
+	})
+	return order
+}
+
+// attempt is one search.
+type attempt struct {
+	*Engine
+	unit  *Unit
+	order []int
+	// required is the level of the tree that a node must have, if not negative.
+	required int
+	// steps is what is left of the exhaustive search's budget.
+	steps         int
+	placed        []Placed
+	level, domain string
+}
+
+// maxSteps bounds the exhaustive search of one unit. Only units of unequal
+// members, or with distinct properties, ever use it.
+const maxSteps = 20000
+
+// run tries domains, tightest level first.
+func (a *attempt) run() bool {
+	if len(a.order) == 0 {
+		return true
+	}
+	for _, level := range levels(a.Catalog.Tree, a.unit.Topology) {
+		if a.tryLevel(level) {
+			return true
+		}
+	}
+	return false
+}
+
+// The levels beside the tree's own.
+const (
+	atIsland  = -3
+	atNode    = -2
+	atCluster = -1
+)
+
+// levels lists the levels to try: up to the one required; from the one
+// preferred on; else all, from the inside out.
+func levels(t *topo.Tree, want model.Topology) []int {
+	all := []int{atIsland, atNode}
+	for l := len(t.Levels) - 1; l >= 0; l-- {
+		all = append(all, l)
+	}
+	all = append(all, atCluster)
+	at := slices.Index(all, levelIndex(t, want.Level))
+	switch {
+	case want.Mode == model.TopologyRequire:
+		return all[:at+1]
+	case want.Level != "":
+		return all[max(at, 0):]
+	default:
+		return all
+	}
+}
+
+// levelIndex is a level's index in the tree, or one of the constants above.
+func levelIndex(t *topo.Tree, level string) int {
+	switch level {
+	case model.LevelIsland:
+		return atIsland
+	case model.LevelNode:
+		return atNode
+	case "":
+		return atCluster
+	}
+	if l := t.LevelIndex(level); l >= 0 {
+		return l
+	}
+	return unknownLevel
+}
+
+// unknownLevel is no level: what requires it fits nowhere.
+const unknownLevel = -4
+
+// single reports whether the unit is one member, to which every domain is as
+// tight as another.
+func (a *attempt) single() bool {
+	return len(a.order) == 1 && a.unit.Parts[a.order[0]].Count == 1
+}
+
+func (a *attempt) tryLevel(level int) bool {
+	if level < atCluster && a.single() && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0 {
+		return a.tryOne(level)
+	}
+	switch level {
+	case atIsland:
+		return a.tryNodes(true)
+	case atNode:
+		return a.tryNodes(false)
+	}
+	domains := []int32{topo.Root}
+	if level >= 0 {
+		domains = a.Catalog.Tree.ByLevel[level]
+	}
+	return a.tryDomains(domains)
+}
+
+// tryOne places a single member on the best node there is.
+func (a *attempt) tryOne(level int) bool {
+	part := a.order[0]
+	p := a.profile(a.unit.Parts[part].Request)
+	node, score, ok := int32(0), uint32(0), false
+	if a.required < 0 {
+		node, score, ok = a.bestNode(p, a.unit.Within)
+	} else {
+		fullest := 0
+		for _, d := range a.Catalog.Tree.ByLevel[a.required] {
+			if !a.within(d) {
+				continue
+			}
+			n, s, any := a.bestNode(p, d)
+			if m := p.summary.Members(d); any && (!ok || s < score || s == score && m < fullest) {
+				node, score, fullest, ok = n, s, m, true
+			}
+		}
+	}
+	if !ok || level == atIsland && score&acrossBit != 0 {
+		return false
+	}
+	a.name(level, node)
+	return a.put(part, node, 1, ^uint64(0))
+}
+
+// within reports whether a domain may be used: it holds the domain that the
+// unit is limited to, or lies in it, and has the level required.
+func (a *attempt) within(domain int32) bool {
+	tree := a.Catalog.Tree
+	d, w := &tree.Domains[domain], &tree.Domains[a.unit.Within]
+	if (d.Lo > w.Lo || d.Hi < w.Hi) && (d.Lo < w.Lo || d.Hi > w.Hi) {
+		return false
+	}
+	for a.required >= 0 && d.Level != a.required {
+		if d.Parent < 0 {
+			return false
+		}
+		d = &tree.Domains[d.Parent]
+	}
+	return true
+}
+
+// name records the node or island chosen.
+func (a *attempt) name(level int, node int32) {
+	t := a.Catalog.Tree
+	n := &t.Nodes[node]
+	a.level = model.LevelNode
+	if level == atIsland {
+		a.level = model.LevelIsland
+	}
+	a.domain = n.Model.Name
+	if a.domain == "" {
+		a.domain = n.Model.ID
+	}
+	if outer := t.Domains[n.Leaf].Path; outer != "" {
+		a.domain = outer + "/" + a.domain
+	}
+}
+
+// tryDomains tries the domains in which every part fits by itself, the
+// fullest first.
+func (a *attempt) tryDomains(domains []int32) bool {
+	type option struct {
+		domain int32
+		spare  int
+	}
+	var options []option
+	tree := a.Catalog.Tree
+	for _, d := range domains {
+		if spare, ok := a.spare(d); ok && a.within(d) {
+			options = append(options, option{d, spare})
+		}
+	}
+	slices.SortStableFunc(options, func(x, y option) int { return cmp.Compare(x.spare, y.spare) })
+	for _, o := range options {
+		dom := &tree.Domains[o.domain]
+		if a.tryRange(o.domain, dom.Lo, dom.Hi, ^uint64(0)) {
+			a.domain = dom.Path
+			a.level = ""
+			if dom.Level >= 0 {
+				a.level = tree.Levels[dom.Level]
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// spare is how many more members of its parts a domain could take; false if
+// some part does not fit.
+func (a *attempt) spare(domain int32) (int, bool) {
+	spare := 0
+	for _, i := range a.order {
+		part := &a.unit.Parts[i]
+		left := a.profile(part.Request).summary.Members(domain) - part.Count
+		if left < 0 {
+			return 0, false
+		}
+		spare += left
+	}
+	return spare, true
+}

@@ -1,0 +1,185 @@
+package place
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/feasible"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Request is what one member of a task group needs, compiled for one tree.
+// Groups that need the same share one Request.
+type Request struct {
+	Resources model.Resources
+	Ports     []uint16
+	// GPUs is how many one member needs, all its asks together.
+	GPUs int
+	// Verdicts are the nodes that the group may use at all.
+	Verdicts *feasible.Verdicts
+	// OnePerNode: the group's members must be on distinct hosts.
+	OnePerNode bool
+
+	asks []ask
+}
+
+// ask is one device block.
+type ask struct {
+	device model.DeviceAsk
+	// kinds says which of the tree's kinds match; perNode means that their
+	// instances must be looked at too.
+	kinds   []bool
+	perNode bool
+}
+
+// Catalog compiles task groups for one tree, and knows what is fixed about its
+// nodes. Not safe for concurrent use.
+type Catalog struct {
+	Tree     *topo.Tree
+	Nodes    *feasible.Nodes
+	requests map[string]*Request
+	kinds    map[string][]bool
+	chooser  chooser
+}
+
+// NewCatalog makes a catalog for a tree.
+func NewCatalog(t *topo.Tree) *Catalog {
+	nodes := make([]*model.Node, len(t.Nodes))
+	for i := range t.Nodes {
+		nodes[i] = t.Nodes[i].Model
+	}
+	return &Catalog{Tree: t, Nodes: feasible.NewNodes(nodes), requests: map[string]*Request{}, kinds: map[string][]bool{}}
+}
+
+// maxRequests bounds the compiled requests kept.
+const maxRequests = 4096
+
+// Compile compiles a job's task group.
+func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
+	key := string(requestKey(job, group))
+	if r := c.requests[key]; r != nil {
+		return r
+	}
+	if len(c.requests) >= maxRequests {
+		clear(c.requests)
+	}
+	r := &Request{
+		Resources: group.Resources,
+		Verdicts: c.Nodes.Verdicts(feasible.Filter{
+			Region: job.Region, Datacenters: job.Datacenters, Pool: job.Pool,
+			Constraints: job.Constraints, Group: group.Constraints,
+		}),
+		OnePerNode: feasible.DistinctHosts(job.Constraints) || feasible.DistinctHosts(group.Constraints),
+	}
+	for _, p := range group.Ports {
+		r.Ports = append(r.Ports, uint16(p))
+	}
+	slices.Sort(r.Ports)
+	for _, d := range group.Devices {
+		if d.Count == 0 {
+			continue
+		}
+		r.GPUs += d.Count
+		r.asks = append(r.asks, ask{device: d, kinds: c.matchingKinds(d), perNode: feasible.PerNode(d)})
+	}
+	c.requests[key] = r
+	return r
+}
+
+// requestKey holds everything that Compile looks at.
+func requestKey(job *model.Job, group *model.TaskGroup) []byte {
+	key := make([]byte, 0, 256)
+	text := func(s string) {
+		key = binary.AppendUvarint(key, uint64(len(s)))
+		key = append(key, s...)
+	}
+	number := func(n int) { key = binary.AppendVarint(key, int64(n)) }
+	constraints := func(list []model.Constraint) {
+		number(len(list))
+		for _, c := range list {
+			text(c.Left)
+			text(c.Operand)
+			text(c.Right)
+		}
+	}
+	text(job.Region)
+	text(job.Pool)
+	number(len(job.Datacenters))
+	for _, dc := range job.Datacenters {
+		text(dc)
+	}
+	constraints(job.Constraints)
+	constraints(group.Constraints)
+	for _, n := range []int{group.Resources.CPUMHz, group.Resources.Cores, group.Resources.MemoryMiB, group.Resources.DiskMiB, len(group.Ports)} {
+		number(n)
+	}
+	for _, p := range group.Ports {
+		number(p)
+	}
+	for _, d := range group.Devices {
+		text(d.Name)
+		number(d.Count)
+		constraints(d.Constraints)
+	}
+	return key
+}
+
+// matchingKinds evaluates an ask on every kind of device group, instance IDs
+// and unique attributes left aside: those are looked at node by node.
+func (c *Catalog) matchingKinds(d model.DeviceAsk) []bool {
+	group := model.TaskGroup{Devices: []model.DeviceAsk{{Name: d.Name, Count: 1, Constraints: d.Constraints}}}
+	key := string(requestKey(&model.Job{}, &group))
+	if kinds := c.kinds[key]; kinds != nil {
+		return kinds
+	}
+	kinds := make([]bool, len(c.Tree.Kinds))
+	shared := d
+	if feasible.PerNode(d) {
+		shared.Constraints = nil
+	}
+	for i := range kinds {
+		k := &c.Tree.Kinds[i]
+		kinds[i] = c.Nodes.Checker().MatchesDevice(shared, &feasible.DeviceGroup{Vendor: k.Vendor, Type: k.Type, Model: k.Model, Attributes: k.Attributes})
+	}
+	c.kinds[key] = kinds
+	return kinds
+}
+
+// mask is the part of a node's device group that an ask may be given, busy or
+// not.
+func (c *Catalog) mask(a *ask, node int32, g topo.Group) uint64 {
+	if !a.kinds[g.Kind] {
+		return 0
+	}
+	if !a.perNode {
+		return g.Mask
+	}
+	m := c.Tree.Nodes[node].Model
+	device := feasible.DeviceGroup{}
+	topo.Each(g.Mask, func(i int) {
+		gpu := &m.GPUs[i]
+		device.Vendor, device.Type, device.Model, device.Attributes = gpu.Vendor, gpu.Type, gpu.Model, gpu.Attributes
+		device.IDs = append(device.IDs, gpu.UUID)
+	})
+	if !c.Nodes.Checker().MatchesDevice(a.device, &device) {
+		return 0
+	}
+	var mask uint64
+	topo.Each(g.Mask, func(i int) {
+		if c.Nodes.Checker().MatchesID(a.device, &device, m.GPUs[i].UUID) {
+			mask |= 1 << i
+		}
+	})
+	return mask
+}
+
+// claim is what a member takes of a node besides GPUs. Cores take their share
+// of the node's MHz with them, as in Nomad.
+func (c *Catalog) claim(r *Request, node int32) topo.Claim {
+	res := r.Resources
+	if capacity := c.Tree.Nodes[node].Model.Capacity; res.Cores > 0 && capacity.Cores > 0 {
+		res.CPUMHz += res.Cores * capacity.CPUMHz / capacity.Cores
+	}
+	return topo.Claim{Resources: res, Ports: r.Ports}
+}

@@ -1,0 +1,199 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+)
+
+// share is how many members a node is given.
+type share struct {
+	node  int32
+	count int
+}
+
+// spread distributes n members over a domain that has room for them, over as
+// few of its parts as possible: one that takes all, the fullest of them; else
+// the largest part whole, and the rest again.
+func (e *Engine) spread(p *profile, domain int32, n int, out []share) []share {
+	if n == 1 {
+		node, _, _ := e.bestNode(p, domain)
+		return append(out, share{node, 1})
+	}
+	children := e.children(p, domain)
+	for i := 0; n > 0; i++ {
+		if children[i].members < n {
+			n -= children[i].members
+			out = e.whole(p, children[i], out)
+			continue
+		}
+		// They are in falling order: the last that is large enough is the fullest.
+		end, _ := slices.BinarySearchFunc(children[i:], n, func(c child, n int) int {
+			if c.members >= n {
+				return -1
+			}
+			return 1
+		})
+		at := i + end - 1
+		for at > i && children[at-1].members == children[at].members {
+			at--
+		}
+		if c := children[at]; c.node {
+			return append(out, share{c.id, n})
+		} else {
+			return e.spread(p, c.id, n, out)
+		}
+	}
+	return out
+}
+
+// child is a node or domain directly below a domain.
+type child struct {
+	id      int32
+	node    bool
+	members int
+	score   uint32
+}
+
+// children lists what takes members, the largest first.
+func (e *Engine) children(p *profile, domain int32) []child {
+	d := &e.Catalog.Tree.Domains[domain]
+	var out []child
+	for node := d.Lo; node < d.Own; node++ {
+		if f := p.summary.Fit(node); f.Members > 0 {
+			out = append(out, child{node, true, int(f.Members), f.Score})
+		}
+	}
+	for _, kid := range d.Kids {
+		if m := p.summary.Members(kid); m > 0 {
+			out = append(out, child{kid, false, m, 0})
+		}
+	}
+	slices.SortFunc(out, func(x, y child) int {
+		if c := cmp.Compare(y.members, x.members); c != 0 {
+			return c
+		}
+		if x.node != y.node {
+			if x.node {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(x.score, y.score), cmp.Compare(x.id, y.id))
+	})
+	return out
+}
+
+// whole gives a child as many members as it takes.
+func (e *Engine) whole(p *profile, c child, out []share) []share {
+	if c.node {
+		return append(out, share{c.id, c.members})
+	}
+	d := &e.Catalog.Tree.Domains[c.id]
+	for node := d.Lo; node < d.Hi; node++ {
+		if f := p.summary.Fit(node); f.Members > 0 {
+			out = append(out, share{node, int(f.Members)})
+		}
+	}
+	return out
+}
+
+// acrossBit is set in the score of a node on which the next member would not
+// be inside one island.
+const acrossBit = 1 << 20
+
+// bestNode finds the node in a domain that strands least by taking one member.
+// Among equals it goes into the fullest domain of each level.
+func (e *Engine) bestNode(p *profile, domain int32) (node int32, score uint32, ok bool) {
+	tree := e.Catalog.Tree
+	for {
+		d := &tree.Domains[domain]
+		node, score, ok = p.summary.Best(d.Lo, d.Own)
+		next, fullest := int32(-1), 0
+		for _, kid := range d.Kids {
+			k := &tree.Domains[kid]
+			_, s, any := p.summary.Best(k.Lo, k.Hi)
+			if !any {
+				continue
+			}
+			m := p.summary.Members(kid)
+			if !ok || s < score || s == score && next >= 0 && m < fullest {
+				next, score, fullest, ok = kid, s, m, true
+			}
+		}
+		if next < 0 {
+			return node, score, ok
+		}
+		domain = next
+	}
+}
+
+// spreadByQuota distributes n members over [lo, hi) one node after the other,
+// best node first, as far as the quotas let it. The quotas' use is updated; it
+// is exact where one quota applies.
+func (a *attempt) spreadByQuota(p *profile, part, n int, lo, hi int32) (out []share, ok bool) {
+	var nodes []int32
+	for node := lo; node < hi; node++ {
+		if p.summary.Fit(node).Members > 0 {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.SortStableFunc(nodes, func(x, y int32) int {
+		return cmp.Compare(p.summary.Fit(x).Score, p.summary.Fit(y).Score)
+	})
+	for _, node := range nodes {
+		take := min(int(p.summary.Fit(node).Members), n)
+		for take > 0 && !a.useQuota(part, node, take) {
+			take--
+		}
+		if take > 0 {
+			out = append(out, share{node, take})
+			n -= take
+		}
+		if n == 0 {
+			return out, true
+		}
+	}
+	return out, false
+}
+
+// useQuota counts members on a node against the quotas of their part; false,
+// and nothing counted, if one would be exceeded.
+func (a *attempt) useQuota(part int, node int32, count int) bool {
+	for i := range a.unit.Quotas {
+		q := &a.unit.Quotas[i]
+		if q.applies(part) && q.Used[a.quotaValue(q, node)]+count > q.Limit {
+			return false
+		}
+	}
+	for i := range a.unit.Quotas {
+		if q := &a.unit.Quotas[i]; q.applies(part) {
+			q.Used[a.quotaValue(q, node)] += count
+		}
+	}
+	return true
+}
+
+func (a *attempt) freeQuota(part int, node int32, count int) {
+	for i := range a.unit.Quotas {
+		if q := &a.unit.Quotas[i]; q.applies(part) {
+			q.Used[a.quotaValue(q, node)] -= count
+		}
+	}
+}
+
+func (q *Quota) applies(part int) bool { return q.Part < 0 || q.Part == part }
+
+func (a *attempt) quotaValue(q *Quota, node int32) string {
+	text, _ := a.Catalog.Nodes.Value(q.Target, int(node))
+	return text
+}
+
+// hasQuota reports whether a part has a distinct_property constraint.
+func (a *attempt) hasQuota(part int) bool {
+	return slices.ContainsFunc(a.unit.Quotas, func(q Quota) bool { return q.applies(part) })
+}
+
+// taken reports whether distinct_hosts forbids the node to the part.
+func (a *attempt) taken(part int, node int32) bool {
+	return part < len(a.unit.TakenByPart) && slices.Contains(a.unit.TakenByPart[part], node)
+}

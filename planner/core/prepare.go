@@ -1,0 +1,236 @@
+// Package core decides for the whole cluster: Decide takes a snapshot and says
+// what is to be done. It has no clock, does no I/O, writes no log, and gives
+// the same plan for the same snapshot, however its lists are ordered.
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Policy is how the queue is worked.
+type Policy = queue.Policy
+
+// Decide validates a snapshot and makes its plan: one decision for every job
+// that waits for a place. An error names every fault of the snapshot.
+func Decide(snapshot *model.Snapshot, policy Policy) (*model.Plan, error) {
+	p, err := Prepare(snapshot, policy)
+	if err != nil {
+		return nil, err
+	}
+	return p.Decide(snapshot.Now), nil
+}
+
+// Prepared is a cluster made ready for deciding many times, with changes in
+// between. It is not safe for concurrent use.
+type Prepared struct {
+	policy Policy
+	levels []string
+	nodes  map[string]*model.Node
+	jobs   map[jobKey]*model.Job
+	allocs map[string]*model.Alloc
+
+	// What follows is derived. It is made anew when nodes come, go, or change
+	// in more than health and eligibility.
+	catalog *place.Catalog
+	tree    *topo.Tree
+	// allocsOn and membersOn are, by node, what holds something there.
+	allocsOn  [][]*model.Alloc
+	membersOn [][]jobMember
+	// views are the states that decisions are tried on.
+	views [viewCount]*place.Engine
+	// allocsOf are the allocations by job, made when a constraint asks.
+	allocsOf map[jobKey][]*model.Alloc
+	// pending are the jobs to decide on, in order; nil: to be made again.
+	pending []*model.Job
+	// possible remembers whether units fit into an emptier cluster.
+	possible map[possibleKey]possibility
+}
+
+type jobKey struct{ namespace, id string }
+
+func keyOf(j *model.Job) jobKey { return jobKey{j.Namespace, j.ID} }
+
+type jobMember struct {
+	job    *model.Job
+	member *model.Member
+}
+
+// The states on which placements are tried.
+const (
+	// viewNow: what is free, minus what jobs ahead keep for themselves.
+	viewNow = iota
+	// viewTrue: what is free.
+	viewTrue
+	// viewCalm: what will be free when everything that ends by itself has.
+	viewCalm
+	// viewEmpty: the usable nodes, empty.
+	viewEmpty
+	// viewWhole: all nodes, empty, as if everything were healthy.
+	viewWhole
+	viewCount
+)
+
+// Prepare validates a snapshot and makes it ready. The snapshot must not be
+// changed afterwards.
+func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
+	if err := policy.Validate(); err != nil {
+		return nil, err
+	}
+	if err := snapshot.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Prepared{
+		policy: policy,
+		levels: snapshot.Levels,
+		nodes:  make(map[string]*model.Node, len(snapshot.Nodes)),
+		jobs:   make(map[jobKey]*model.Job, len(snapshot.Jobs)),
+		allocs: make(map[string]*model.Alloc, len(snapshot.Allocs)),
+	}
+	for i := range snapshot.Nodes {
+		p.nodes[snapshot.Nodes[i].ID] = &snapshot.Nodes[i]
+	}
+	for i := range snapshot.Jobs {
+		p.jobs[keyOf(&snapshot.Jobs[i])] = &snapshot.Jobs[i]
+	}
+	for i := range snapshot.Allocs {
+		p.allocs[snapshot.Allocs[i].ID] = &snapshot.Allocs[i]
+	}
+	p.build(topo.New(snapshot))
+	return p, nil
+}
+
+// build derives everything from the nodes, jobs and allocs.
+func (p *Prepared) build(tree *topo.Tree) {
+	n := len(tree.Nodes)
+	p.tree, p.catalog = tree, place.NewCatalog(tree)
+	p.allocsOn, p.membersOn = make([][]*model.Alloc, n), make([][]jobMember, n)
+	p.allocsOf, p.pending, p.possible = nil, nil, map[possibleKey]possibility{}
+	for _, a := range p.allocs {
+		if at, ok := tree.Find(a.Node); ok {
+			p.allocsOn[at] = append(p.allocsOn[at], a)
+		}
+	}
+	for _, j := range p.jobs {
+		p.addMembers(j)
+	}
+	for v := range p.views {
+		p.views[v] = place.NewEngine(p.catalog, topo.NewState(n))
+	}
+	for i := range int32(n) {
+		p.setRows(i)
+	}
+}
+
+// addMembers notes where a job's members in force are, and returns the nodes.
+func (p *Prepared) addMembers(j *model.Job) []int32 {
+	if !holdsMembers(j) {
+		return nil
+	}
+	var nodes []int32
+	for k := range j.Members {
+		if j.Members[k].Ended {
+			continue
+		}
+		if at, ok := p.tree.Find(j.Members[k].Node); ok {
+			p.membersOn[at] = append(p.membersOn[at], jobMember{j, &j.Members[k]})
+			nodes = append(nodes, at)
+		}
+	}
+	return nodes
+}
+
+// holdsMembers reports whether a job's members hold their places even before
+// an allocation is there.
+func holdsMembers(j *model.Job) bool {
+	return j.State == model.StateAdmitted || j.State == model.StateRunning || j.State == model.StateQueued && gangOf(j) != model.GangJob
+}
+
+func gangOf(j *model.Job) model.Gang {
+	if j.Gang == "" {
+		return model.GangNone
+	}
+	return j.Gang
+}
+
+// Decide makes the plan for a moment. It changes nothing: to carry on from the
+// plan, apply what came of it.
+func (p *Prepared) Decide(now time.Time) *model.Plan {
+	if p.tree == nil {
+		p.build(topo.New(p.snapshot()))
+	}
+	c := newCycle(p, now)
+	defer c.end()
+	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(p.queue()))}
+	for _, job := range p.queue() {
+		plan.Decisions = append(plan.Decisions, c.decide(job))
+	}
+	return plan
+}
+
+// queue returns the jobs to be decided on, in order.
+func (p *Prepared) queue() []*model.Job {
+	if p.pending == nil {
+		p.pending = make([]*model.Job, 0, len(p.jobs))
+		for _, j := range p.jobs {
+			if waits(j) {
+				p.pending = append(p.pending, j)
+			}
+		}
+		queue.Sort(p.pending)
+	}
+	return p.pending
+}
+
+// waits reports whether a job has members to be placed.
+func waits(j *model.Job) bool {
+	switch j.State {
+	case model.StateQueued:
+		return true
+	case model.StateAdmitted, model.StateRunning:
+		if gangOf(j) == model.GangJob {
+			return false
+		}
+		for i := range j.Groups {
+			if len(missing(j, &j.Groups[i])) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// missing lists the indexes of a group that have no place yet.
+func missing(j *model.Job, g *model.TaskGroup) []int {
+	have := map[int]bool{}
+	if holdsMembers(j) {
+		for i := range j.Members {
+			if m := &j.Members[i]; m.Group == g.Name {
+				have[m.Index] = true
+			}
+		}
+	}
+	out := make([]int, 0, max(0, g.Count-len(have)))
+	for i := range g.Count {
+		if !have[i] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// snapshot lists the nodes again, for a new tree.
+func (p *Prepared) snapshot() *model.Snapshot {
+	s := &model.Snapshot{Levels: p.levels, Nodes: make([]model.Node, 0, len(p.nodes))}
+	for _, n := range p.nodes {
+		s.Nodes = append(s.Nodes, *n)
+	}
+	slices.SortFunc(s.Nodes, func(a, b model.Node) int { return strings.Compare(a.ID, b.ID) })
+	return s
+}

@@ -1,0 +1,77 @@
+// Package queue says in which order jobs are decided on, and who of them keeps
+// room for himself.
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// The orders.
+const (
+	// OrderFIFO decides by priority, then by time of submission. A gang that
+	// does not fit keeps the nodes that are closest to fitting; later jobs flow
+	// past it through the rest of the cluster.
+	OrderFIFO = "fifo"
+	// OrderBestEffort has the same order, but nobody keeps anything: a large
+	// gang may wait for ever while small jobs pass it.
+	OrderBestEffort = "besteffort"
+)
+
+// ErrPolicy is the error for a policy that cannot be.
+var ErrPolicy = errors.New("invalid policy")
+
+// Policy is how the queue is worked.
+type Policy struct {
+	// Order is OrderFIFO or OrderBestEffort; "" means OrderFIFO.
+	Order string `json:"order,omitempty"`
+	// Strict: nobody passes a job that waits for room.
+	Strict bool `json:"strict,omitempty"`
+	// MaxHolds is how many waiting gangs may keep nodes at once, the first ones
+	// in order; 0 means DefaultMaxHolds. The others move up, so none starves.
+	MaxHolds int `json:"max_holds,omitempty"`
+}
+
+// DefaultMaxHolds bounds what lies idle for the sake of those who wait.
+const DefaultMaxHolds = 64
+
+// Validate reports every fault.
+func (p Policy) Validate() error {
+	var faults []error
+	switch p.Order {
+	case "", OrderFIFO, OrderBestEffort:
+	default:
+		faults = append(faults, fmt.Errorf("%w: order %q: want %q or %q", ErrPolicy, p.Order, OrderFIFO, OrderBestEffort))
+	}
+	if p.MaxHolds < 0 {
+		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
+	}
+	return errors.Join(faults...)
+}
+
+// Holds is how many waiting gangs may keep nodes.
+func (p Policy) Holds() int {
+	switch {
+	case p.Order == OrderBestEffort:
+		return 0
+	case p.MaxHolds == 0:
+		return DefaultMaxHolds
+	default:
+		return p.MaxHolds
+	}
+}
+
+// Sort brings jobs into the order in which they are decided on: by Nomad's
+// priority, highest first, then by submission, then by namespace and ID.
+func Sort(jobs []*model.Job) { slices.SortFunc(jobs, Compare) }
+
+// Compare is negative if a goes before b.
+func Compare(a, b *model.Job) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Submitted.Compare(b.Submitted),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
+}

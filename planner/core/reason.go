@@ -1,0 +1,262 @@
+package core
+
+import (
+	"fmt"
+	"math/bits"
+	"sort"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// wants says what a gang asks for: "4 members with 8 GPUs each (32 GPUs)".
+func (g *gang) wants() string {
+	var parts []string
+	for i := range g.unit.Parts {
+		if n := len(g.indexes[i]); n > 0 {
+			text := plural(n, "member")
+			if len(g.groups) > 1 {
+				text += " of " + g.groups[i].Name
+			}
+			if k := g.unit.Parts[i].Request.GPUs; k > 0 {
+				text += " with " + plural(k, "GPU")
+				if n > 1 {
+					text += " each"
+				}
+			}
+			parts = append(parts, text)
+		}
+	}
+	text := strings.Join(parts, " and ")
+	if g.members > 1 && g.gpus > 0 {
+		text += fmt.Sprintf(" (%d GPUs)", g.gpus)
+	}
+	return text
+}
+
+// where says in what the gang has to be.
+func (g *gang) where() string {
+	if g.unit.Topology.Mode != model.TopologyRequire {
+		return ""
+	}
+	return " in one " + g.unit.Topology.Level
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// domainName is a domain with its level: "block b2", "the cluster".
+func domainName(level, path string) string {
+	if path == "" {
+		return "the cluster"
+	}
+	return level + " " + path
+}
+
+func (c *cycle) placedReason(j *model.Job, d *model.Decision, last place.Result) string {
+	gpus := 0
+	nodes := map[string]bool{}
+	for i := range d.Members {
+		gpus += len(d.Members[i].GPUs)
+		nodes[d.Members[i].Node] = true
+	}
+	where := "in " + domainName(last.Level, last.Domain)
+	if gangOf(j) != model.GangJob && len(d.Members) > 1 {
+		where = "on " + plural(len(nodes), "node")
+	}
+	of := ""
+	if d.Detail.MembersWanted > len(d.Members) {
+		of = fmt.Sprintf(" of %d", d.Detail.MembersWanted)
+	}
+	text := fmt.Sprintf("placed %d%s", len(d.Members), of)
+	if d.Detail.MembersWanted == 1 {
+		text += " member"
+	} else {
+		text += " members"
+	}
+	text += " with " + plural(gpus, "GPU") + " " + where
+	if len(nodes) > 1 && strings.HasPrefix(where, "in ") {
+		text += fmt.Sprintf(", on %d nodes", len(nodes))
+	}
+	return text
+}
+
+// impossible says why a gang never fits.
+func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
+	for i, part := range g.unit.Parts {
+		if part.Count == 0 || whole.Summary(part.Request).Members(topo.Root) > 0 {
+			continue
+		}
+		p := possibility{code: codeNoNode, reason: c.noNode(whole, g, i), view: viewWhole}
+		if whole.AnyAllowed(part.Request) {
+			p.code = codeTooLarge
+		}
+		return p
+	}
+	best := c.bestDomain(whole, g)
+	reason := fmt.Sprintf("needs %s%s; %s has room for %d even when everything in it is free and healthy",
+		g.wants(), g.where(), domainName(best.level, best.path), best.fit)
+	switch {
+	case best.fit >= g.members:
+		reason += ", but not for all groups together"
+	case g.where() != "" && c.fitsApart(whole, g):
+		reason += "; require a wider level, or ask for fewer or smaller members"
+	default:
+		reason += "; ask for fewer or smaller members, or add nodes"
+	}
+	return possibility{code: codeTooLarge, reason: reason, level: best.level, domain: best.path, fit: best.fit, view: viewWhole}
+}
+
+// noNode says why no node at all can take a member.
+func (c *cycle) noNode(whole *place.Engine, g *gang, part int) string {
+	group := ""
+	if len(g.groups) > 1 {
+		group = " of " + g.groups[part].Name
+	}
+	filtered := whole.Filtered(g.unit.Parts[part].Request)
+	if len(filtered) == 0 {
+		return "no node can take a member" + group + ": the cluster has no nodes"
+	}
+	return fmt.Sprintf("no node can take a member%s, not even an empty one: of %s %s",
+		group, plural(len(c.tree.Nodes), "node"), countList(filtered))
+}
+
+// countList is "12 fail constraint x, 3 lack memory" for counts by reason, the
+// greatest first.
+func countList(counts map[string]int) string {
+	names := make([]string, 0, len(counts))
+	for name := range counts {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(a, b int) bool {
+		x, y := names[a], names[b]
+		return counts[x] > counts[y] || counts[x] == counts[y] && x < y
+	})
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = fmt.Sprintf("%d by %s", counts[name], name)
+	}
+	return strings.Join(parts, ", ") + " refused"
+}
+
+func (c *cycle) behindReason(g *gang) string {
+	names := make([]string, 0, len(c.holds))
+	for i, h := range c.holds {
+		if i == maxNames {
+			names = append(names, fmt.Sprintf("%d more", len(c.holds)-maxNames))
+			break
+		}
+		names = append(names, jobName(h.job))
+	}
+	return fmt.Sprintf("needs %s%s, which would fit, but not beside the nodes kept for %s, ahead in the queue",
+		g.wants(), g.where(), strings.Join(names, ", "))
+}
+
+// maxNames is how many nodes or jobs a sentence names.
+const maxNames = 3
+
+// waitReason says what a gang waits for and what would let it start.
+func (c *cycle) waitReason(g *gang, d *model.Decision, best domainFit, k kept, why possibility) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "needs %s%s; ", g.wants(), g.where())
+	name := domainName(best.level, best.path)
+	if g.members == 1 {
+		fmt.Fprintf(&b, "%s comes nearest with %s free", name, plural(best.gpus, "GPU"))
+	} else {
+		fmt.Fprintf(&b, "%s has room for %d of %d now", name, best.fit, g.members)
+	}
+	if d.Detail.Code == codeNoDomain && g.where() != "" {
+		fmt.Fprintf(&b, ", the rest that is free is elsewhere")
+	}
+	switch {
+	case why.code != "":
+		b.WriteString("; it waits until nodes come back: " + c.awayList())
+	case len(k.busy) > 0:
+		b.WriteString("; it can start when " + c.busyList(k.busy))
+	case c.policy.Holds() == 0:
+	case len(c.holds) > 0:
+		b.WriteString("; it keeps no nodes, since jobs ahead do")
+	}
+	if len(k.names) > 0 {
+		b.WriteString("; kept for it: " + nameList(k.names))
+	}
+	return b.String()
+}
+
+func nameList(names []string) string {
+	if len(names) > maxNames+1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	}
+	return strings.Join(names, ", ")
+}
+
+// busyList says who is to leave the nodes kept: "n7 is left by train-a (3
+// GPUs)".
+func (c *cycle) busyList(nodes []int32) string {
+	var parts []string
+	for i, node := range nodes {
+		if i == maxNames {
+			parts = append(parts, fmt.Sprintf("%d more", len(nodes)-maxNames))
+			break
+		}
+		parts = append(parts, nodeName(c.tree.Nodes[node].Model)+" has room ("+c.holderList(node)+")")
+	}
+	return strings.Join(parts, " and ")
+}
+
+// holderList says who holds how much of a node, the largest holder first.
+func (c *cycle) holderList(node int32) string {
+	gpus := map[string]int{}
+	for _, h := range c.holders(node) {
+		gpus[holderName(h)] += bits.OnesCount64(h.gpus)
+	}
+	if len(gpus) == 0 {
+		return "now taken by jobs ahead"
+	}
+	names := make([]string, 0, len(gpus))
+	for name := range gpus {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(a, b int) bool {
+		x, y := names[a], names[b]
+		return gpus[x] > gpus[y] || gpus[x] == gpus[y] && x < y
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s holds %s", name, plural(gpus[name], "GPU"))
+	}
+	return nameList(names)
+}
+
+func holderName(h holder) string {
+	if h.job.id == "" {
+		return "alloc " + h.alloc
+	}
+	return jobName(h.job)
+}
+
+// awayList names the nodes that nothing may be placed on, with the reason.
+func (c *cycle) awayList() string {
+	var names []string
+	for i := range c.tree.Nodes {
+		m := c.tree.Nodes[i].Model
+		unhealthy := 0
+		for k := range m.GPUs {
+			if m.GPUs[k].Unhealthy != "" {
+				unhealthy++
+			}
+		}
+		switch {
+		case m.Unschedulable != "":
+			names = append(names, fmt.Sprintf("%s (%s)", nodeName(m), m.Unschedulable))
+		case unhealthy > 0:
+			names = append(names, fmt.Sprintf("%s (%s unhealthy)", nodeName(m), plural(unhealthy, "GPU")))
+		}
+	}
+	return nameList(names)
+}

@@ -1,0 +1,167 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// holder is something that holds a part of a node.
+type holder struct {
+	job       jobKey
+	alloc     string // "" while the member has no allocation yet
+	gpus      uint64
+	resources model.Resources
+	ports     []uint16
+	// stays: nothing says that it ever ends by itself. A service does not, and
+	// of what Caravan does not manage nobody knows.
+	stays bool
+}
+
+// setRows computes what is free on a node, in every view.
+func (p *Prepared) setRows(node int32) {
+	n := &p.tree.Nodes[node]
+	whole := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
+	empty := whole
+	empty.Closed = n.Model.Unschedulable != ""
+	for i := range n.Model.GPUs {
+		if n.Model.GPUs[i].Unhealthy != "" {
+			empty.GPUs &^= 1 << i
+		}
+	}
+	calm, now := empty, empty
+	for _, h := range p.holders(node) {
+		take(&now, h)
+		if h.stays {
+			take(&calm, h)
+		}
+	}
+	for view, row := range [viewCount]topo.Row{viewNow: now, viewTrue: now, viewCalm: calm, viewEmpty: empty, viewWhole: whole} {
+		p.views[view].State.Set(node, row)
+	}
+}
+
+func take(r *topo.Row, h holder) {
+	r.GPUs &^= h.gpus
+	r.Free.CPUMHz -= h.resources.CPUMHz
+	r.Free.Cores -= h.resources.Cores
+	r.Free.MemoryMiB -= h.resources.MemoryMiB
+	r.Free.DiskMiB -= h.resources.DiskMiB
+	if len(h.ports) > 0 {
+		r.Ports = topo.MergePorts(r.Ports, h.ports)
+	}
+}
+
+func ports(list []int) []uint16 {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]uint16, len(list))
+	for i, p := range list {
+		out[i] = uint16(p)
+	}
+	return topo.MergePorts(out, nil)
+}
+
+// holders lists what holds something on a node: every allocation, and every
+// member in force that has none yet.
+func (p *Prepared) holders(node int32) []holder {
+	allocs, members := p.allocsOn[node], p.membersOn[node]
+	if len(allocs)+len(members) == 0 {
+		return nil
+	}
+	slices.SortFunc(allocs, func(a, b *model.Alloc) int { return strings.Compare(a.ID, b.ID) })
+	out := make([]holder, 0, len(allocs)+len(members))
+	for _, a := range allocs {
+		key := jobKey{a.Namespace, a.Job}
+		out = append(out, holder{
+			job: key, alloc: a.ID, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
+			stays: !p.endsItself(key) && !a.Stopping,
+		})
+	}
+	if len(members) == 0 {
+		return out
+	}
+	slices.SortFunc(members, func(a, b jobMember) int {
+		return cmp.Or(strings.Compare(a.job.Namespace, b.job.Namespace), strings.Compare(a.job.ID, b.job.ID),
+			strings.Compare(a.member.Group, b.member.Group), cmp.Compare(a.member.Index, b.member.Index))
+	})
+	matched := make([]bool, len(allocs))
+	for _, m := range members {
+		h := p.memberHolder(node, m)
+		if i := matchAlloc(allocs, matched, m, h.gpus, out); i >= 0 {
+			// The allocation holds the rest; what the member was promised stays
+			// its own even if Nomad gave it other GPUs.
+			matched[i] = true
+			out[i].gpus |= h.gpus
+			continue
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+func (p *Prepared) memberHolder(node int32, m jobMember) holder {
+	h := holder{job: keyOf(m.job), gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service"}
+	for i := range m.job.Groups {
+		g := &m.job.Groups[i]
+		if g.Name != m.member.Group {
+			continue
+		}
+		h.resources, h.ports = g.Resources, ports(g.Ports)
+		if capacity := p.tree.Nodes[node].Model.Capacity; h.resources.Cores > 0 && capacity.Cores > 0 {
+			h.resources.CPUMHz += h.resources.Cores * capacity.CPUMHz / capacity.Cores
+		}
+	}
+	return h
+}
+
+// matchAlloc finds the allocation that a member has become: the one with its
+// GPUs, else with its group and index, else of its group, else any of its job
+// whose group the job does not have (Nomad may know the group by another name).
+func matchAlloc(allocs []*model.Alloc, matched []bool, m jobMember, gpus uint64, holders []holder) int {
+	best, bestRank := -1, 0
+	for i, a := range allocs {
+		if matched[i] || a.Job != m.job.ID || a.Namespace != m.job.Namespace || a.Stopping || a.Lost {
+			continue
+		}
+		rank := 0
+		switch {
+		case gpus&holders[i].gpus != 0:
+			rank = 4
+		case a.Group == m.member.Group && a.Index == m.member.Index:
+			rank = 3
+		case a.Group == m.member.Group:
+			rank = 2
+		case !slices.ContainsFunc(m.job.Groups, func(g model.TaskGroup) bool { return g.Name == a.Group }):
+			rank = 1
+		}
+		if rank > bestRank {
+			best, bestRank = i, rank
+		}
+	}
+	return best
+}
+
+func (p *Prepared) gpuMask(node int32, uuids []string) uint64 {
+	var mask uint64
+	gpus := p.tree.Nodes[node].Model.GPUs
+	for _, uuid := range uuids {
+		for i := range gpus {
+			if gpus[i].UUID == uuid {
+				mask |= 1 << i
+				break
+			}
+		}
+	}
+	return mask
+}
+
+// endsItself reports whether a job is known to end one day.
+func (p *Prepared) endsItself(key jobKey) bool {
+	j := p.jobs[key]
+	return j != nil && j.Type != "service"
+}

@@ -1,0 +1,149 @@
+package topo
+
+import (
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Row is what is free on one node. Resources may be negative: more is held
+// than the node says it has.
+type Row struct {
+	// GPUs are the free and healthy ones.
+	GPUs uint64
+	Free model.Resources
+	// Ports are the host ports taken, in order. The slice is never written to.
+	Ports []uint16
+	// Owner is who keeps the node from everyone else, 0 for nobody.
+	Owner int32
+	// Closed: nothing new may be placed here.
+	Closed bool
+}
+
+// Claim is what one member takes of a node.
+type Claim struct {
+	GPUs      uint64
+	Resources model.Resources
+	Ports     []uint16
+}
+
+// State is what is free. Trial changes return an undo; Set does not, and must
+// not be called between a trial change and its undo.
+type State struct {
+	rows []Row
+	// changes lists the nodes changed, oldest first, for those who keep
+	// summaries; the first dropped of them are gone.
+	changes []int32
+	dropped int
+	journal []journalEntry
+}
+
+type journalEntry struct {
+	node int32
+	row  Row
+}
+
+// Undo takes back a trial change and every later one.
+type Undo int
+
+// NewState makes a state of n nodes with nothing free.
+func NewState(n int) *State { return &State{rows: make([]Row, n)} }
+
+// Row returns what is free on a node. It is valid until the next change.
+func (s *State) Row(node int32) *Row { return &s.rows[node] }
+
+// Len is the number of nodes.
+func (s *State) Len() int { return len(s.rows) }
+
+// Set replaces a node's row.
+func (s *State) Set(node int32, row Row) {
+	s.rows[node] = row
+	s.changed(node)
+}
+
+// Mark is an undo of everything from here on.
+func (s *State) Mark() Undo { return Undo(len(s.journal)) }
+
+// Take gives a claim to a member. The caller has checked that it is free.
+func (s *State) Take(node int32, c Claim) Undo {
+	u := s.save(node)
+	r := &s.rows[node]
+	r.GPUs &^= c.GPUs
+	r.Free = subtract(r.Free, c.Resources)
+	if len(c.Ports) > 0 {
+		r.Ports = MergePorts(r.Ports, c.Ports)
+	}
+	return u
+}
+
+// Keep keeps a whole node for an owner.
+func (s *State) Keep(node, owner int32) Undo {
+	u := s.save(node)
+	s.rows[node].Owner = owner
+	return u
+}
+
+// Revert undoes.
+func (s *State) Revert(u Undo) {
+	for i := len(s.journal) - 1; i >= int(u); i-- {
+		e := &s.journal[i]
+		s.rows[e.node] = e.row
+		s.changed(e.node)
+	}
+	s.journal = s.journal[:u]
+}
+
+func (s *State) save(node int32) Undo {
+	u := s.Mark()
+	s.journal = append(s.journal, journalEntry{node, s.rows[node]})
+	s.changed(node)
+	return u
+}
+
+func (s *State) changed(node int32) {
+	if len(s.changes) > 4*len(s.rows)+1024 {
+		// Whoever lags that far behind is quicker when starting over.
+		s.dropped += len(s.changes)
+		s.changes = s.changes[:0]
+	}
+	s.changes = append(s.changes, node)
+}
+
+// Since returns the nodes changed since version, and the version now. A false
+// result means that too much has changed: look at every node.
+func (s *State) Since(version int) (nodes []int32, now int, ok bool) {
+	now = s.dropped + len(s.changes)
+	if version < s.dropped {
+		return nil, now, false
+	}
+	return s.changes[version-s.dropped:], now, true
+}
+
+// Version grows with every change.
+func (s *State) Version() int { return s.dropped + len(s.changes) }
+
+func subtract(a, b model.Resources) model.Resources {
+	a.CPUMHz -= b.CPUMHz
+	a.Cores -= b.Cores
+	a.MemoryMiB -= b.MemoryMiB
+	a.DiskMiB -= b.DiskMiB
+	return a
+}
+
+// MergePorts is the union of two port lists, in order, in a new slice.
+func MergePorts(a, b []uint16) []uint16 {
+	out := make([]uint16, 0, len(a)+len(b))
+	out = append(append(out, a...), b...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// PortsFree reports whether none of want is taken on the row.
+func (r *Row) PortsFree(want []uint16) bool {
+	for _, p := range want {
+		if _, taken := slices.BinarySearch(r.Ports, p); taken {
+			return false
+		}
+	}
+	return true
+}

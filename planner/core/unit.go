@@ -1,0 +1,184 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/feasible"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// gang is one unit of a job, with the names of what it places.
+type gang struct {
+	unit *place.Unit
+	// groups and indexes are, by part, the task group and the indexes of the
+	// members to be placed.
+	groups  []*model.TaskGroup
+	indexes [][]int
+	// members and gpus are how many it wants.
+	members, gpus int
+}
+
+// gangs splits a job into what starts together.
+func (p *Prepared) gangs(j *model.Job) []gang {
+	var out []gang
+	whole := gang{}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		lacking := missing(j, g)
+		switch gangOf(j) {
+		case model.GangJob:
+			whole.add(g, lacking)
+		case model.GangGroup:
+			if len(lacking) > 0 {
+				one := gang{}
+				one.add(g, lacking)
+				out = append(out, one)
+			}
+		default:
+			for _, index := range lacking {
+				one := gang{}
+				one.add(g, []int{index})
+				out = append(out, one)
+			}
+		}
+	}
+	if whole.members > 0 {
+		out = append(out, whole)
+	}
+	return out
+}
+
+func (g *gang) add(group *model.TaskGroup, indexes []int) {
+	g.groups = append(g.groups, group)
+	g.indexes = append(g.indexes, indexes)
+	g.members += len(indexes)
+	for _, d := range group.Devices {
+		g.gpus += d.Count * len(indexes)
+	}
+}
+
+// prepare compiles a gang's unit.
+func (c *cycle) prepare(j *model.Job, g *gang) {
+	u := &place.Unit{Topology: j.Topology, Within: topo.Root}
+	distinct := false
+	for i, group := range g.groups {
+		u.Parts = append(u.Parts, place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])})
+		distinct = distinct || needsOthers(group.Constraints)
+	}
+	g.unit = u
+	if distinct || needsOthers(j.Constraints) {
+		c.distinguish(j, g)
+	}
+	if gangOf(j) == model.GangGroup && u.Topology.Mode == model.TopologyRequire {
+		u.Within = c.domainOfOthers(j, g.groups[0].Name)
+	}
+}
+
+func needsOthers(constraints []model.Constraint) bool {
+	return slices.ContainsFunc(constraints, func(c model.Constraint) bool {
+		return c.Operand == feasible.OperandDistinctHosts || c.Operand == feasible.OperandDistinctProperty
+	})
+}
+
+// other is a member of the job that is somewhere already.
+type other struct {
+	node     int32
+	group    string
+	stopping bool
+}
+
+// others lists where the job has members: its allocations, and members placed
+// earlier, in this decision too.
+func (c *cycle) others(j *model.Job) []other {
+	var out []other
+	for _, a := range c.jobAllocs(keyOf(j)) {
+		if at, ok := c.tree.Find(a.Node); ok {
+			out = append(out, other{at, a.Group, a.Stopping})
+		}
+	}
+	if holdsMembers(j) {
+		for i := range j.Members {
+			m := &j.Members[i]
+			if at, ok := c.tree.Find(m.Node); ok && !slices.ContainsFunc(out, func(o other) bool { return o.node == at && o.group == m.Group }) {
+				out = append(out, other{at, m.Group, false})
+			}
+		}
+	}
+	return append(out, c.placedNow...)
+}
+
+// distinguish sets what distinct_hosts and distinct_property ask. A stopping
+// allocation still counts for hosts, but not for properties, as in Nomad.
+func (c *cycle) distinguish(j *model.Job, g *gang) {
+	u, others := g.unit, c.others(j)
+	u.Apart = feasible.DistinctHosts(j.Constraints)
+	if u.Apart {
+		for _, o := range others {
+			u.Taken = append(u.Taken, o.node)
+		}
+	}
+	for i, group := range g.groups {
+		if !u.Apart && feasible.DistinctHosts(group.Constraints) {
+			if u.TakenByPart == nil {
+				u.TakenByPart = make([][]int32, len(g.groups))
+			}
+			for _, o := range others {
+				if o.group == group.Name {
+					u.TakenByPart[i] = append(u.TakenByPart[i], o.node)
+				}
+			}
+		}
+		c.addQuotas(u, feasible.Properties(group.Constraints), i, group.Name, others)
+	}
+	c.addQuotas(u, feasible.Properties(j.Constraints), -1, "", others)
+}
+
+func (c *cycle) addQuotas(u *place.Unit, properties []feasible.Property, part int, group string, others []other) {
+	for _, property := range properties {
+		q := place.Quota{Target: property.Target, Limit: property.Count, Part: part, Used: map[string]int{}}
+		for _, o := range others {
+			if o.stopping || part >= 0 && o.group != group {
+				continue
+			}
+			if text, found := c.catalog.Nodes.Value(q.Target, int(o.node)); found {
+				q.Used[text]++
+			}
+		}
+		u.Quotas = append(u.Quotas, q)
+	}
+}
+
+// domainOfOthers is the domain of the level required in which the group has
+// members already, Root if it has none.
+func (c *cycle) domainOfOthers(j *model.Job, group string) int32 {
+	level := c.tree.LevelIndex(j.Topology.Level)
+	if !holdsMembers(j) || level < 0 {
+		return topo.Root
+	}
+	for i := range j.Members {
+		if m := &j.Members[i]; m.Group == group {
+			if at, ok := c.tree.Find(m.Node); ok {
+				if d := c.tree.DomainAt(at, level); d >= 0 {
+					return d
+				}
+			}
+		}
+	}
+	return topo.Root
+}
+
+// jobAllocs lists a job's allocations.
+func (p *Prepared) jobAllocs(key jobKey) []*model.Alloc {
+	if p.allocsOf == nil {
+		p.allocsOf = map[jobKey][]*model.Alloc{}
+		for _, on := range p.allocsOn {
+			for _, a := range on {
+				k := jobKey{a.Namespace, a.Job}
+				p.allocsOf[k] = append(p.allocsOf[k], a)
+			}
+		}
+	}
+	return p.allocsOf[key]
+}
