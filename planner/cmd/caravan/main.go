@@ -17,7 +17,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Getenv: os.Getenv, Environ: os.Environ,
+		LookupEnv: os.LookupEnv, Environ: os.Environ,
 		Terminal: isatty.IsTerminal(os.Stdout.Fd()),
 		Now:      time.Now,
 		Sleep:    sleep,

@@ -29,9 +29,9 @@ const (
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Getenv reads an environment variable; Environ lists all.
-	Getenv  func(string) string
-	Environ func() []string
+	// LookupEnv reads an environment variable; Environ lists all.
+	LookupEnv func(string) (string, bool)
+	Environ   func() []string
 	// Terminal says that Stdout is one, so that colours may be used.
 	Terminal bool
 	Now      func() time.Time
@@ -162,7 +162,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand())
-	add("cluster", a.topologyCommand())
+	add("cluster", a.topologyCommand(), a.decideCommand())
 	root.AddCommand(a.versionCommand())
 	return root
 }
@@ -179,8 +179,13 @@ func args(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
+func (a *app) getenv(key string) string {
+	v, _ := a.env.LookupEnv(key)
+	return v
+}
+
 func (a *app) style() render.Style {
-	return render.Style{Color: a.env.Terminal && !a.noColor && a.env.Getenv("NO_COLOR") == "", Now: a.env.Now()}
+	return render.Style{Color: a.env.Terminal && !a.noColor && a.getenv("NO_COLOR") == "", Now: a.env.Now()}
 }
 
 // print writes an answer: as JSON if that was asked for, otherwise as text.

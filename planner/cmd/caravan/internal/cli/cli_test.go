@@ -303,7 +303,7 @@ func TestColorOnlyOnTerminals(t *testing.T) {
 		"terminal with --no-color": {app{env: Env{Terminal: true}, noColor: true}, nil, false},
 	} {
 		a := tc.app
-		a.env.Getenv = func(key string) string { return tc.env[key] }
+		a.env.LookupEnv = func(key string) (string, bool) { v, ok := tc.env[key]; return v, ok }
 		a.env.Now = func() time.Time { return now }
 		if got := a.style().Color; got != tc.want {
 			t.Errorf("%s: colour %v, want %v", name, got, tc.want)

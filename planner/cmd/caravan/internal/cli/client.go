@@ -28,19 +28,19 @@ func firstOf(values ...string) string {
 }
 
 func (a *app) plannerAddress() string {
-	return firstOf(a.address, a.env.Getenv(httpapi.AddressEnv), httpapi.DefaultAddress)
+	return firstOf(a.address, a.getenv(httpapi.AddressEnv), httpapi.DefaultAddress)
 }
 
 // jobNamespace is the namespace that commands which name a job look in.
 func (a *app) jobNamespace() string {
-	return firstOf(a.namespace, a.env.Getenv("NOMAD_NAMESPACE"), api.DefaultNamespace)
+	return firstOf(a.namespace, a.getenv("NOMAD_NAMESPACE"), api.DefaultNamespace)
 }
 
-func (a *app) nomadToken() string { return firstOf(a.token, a.env.Getenv("NOMAD_TOKEN")) }
+func (a *app) nomadToken() string { return firstOf(a.token, a.getenv("NOMAD_TOKEN")) }
 
 func (a *app) httpClient() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if file := firstOf(a.caCert, a.env.Getenv("CARAVAN_CACERT")); file != "" {
+	if file := firstOf(a.caCert, a.getenv("CARAVAN_CACERT")); file != "" {
 		pem, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read CA certificate: %w", err)

@@ -118,14 +118,12 @@ func (f *fakePlanner) call(env map[string]string, stdin string, args ...string) 
 	c := called{}
 	c.code = Run(context.Background(), args, Env{
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut,
-		Getenv: func(key string) string {
-			if v, ok := env[key]; ok {
-				return v
+		LookupEnv: func(key string) (string, bool) {
+			v, ok := env[key]
+			if !ok && key == httpapi.AddressEnv {
+				return f.URL, true
 			}
-			if key == httpapi.AddressEnv {
-				return f.URL
-			}
-			return ""
+			return v, ok
 		},
 		Environ: func() []string { return nil },
 		Now:     func() time.Time { return now },

@@ -12,8 +12,12 @@ import (
 	"github.com/caravan-sched/caravan/internal/jobhcl"
 )
 
-// maxJobFile bounds what is read as a job file, in bytes.
-const maxJobFile = 16 << 20
+// What is read at most, in bytes. A snapshot of 16,384 nodes with their link
+// matrices is far below.
+const (
+	maxJobFile  = 16 << 20
+	maxSnapshot = 1 << 30
+)
 
 // jobFlags are the flags of commands that read a job file.
 type jobFlags struct {
@@ -61,7 +65,10 @@ func (f *jobFlags) read(env Env, name string) (*jobFile, error) {
 	return jf, nil
 }
 
-func readFile(env Env, name string) ([]byte, error) {
+func readFile(env Env, name string) ([]byte, error) { return readAtMost(env, name, maxJobFile) }
+
+// readAtMost reads a file, or standard input for "-".
+func readAtMost(env Env, name string, most int64) ([]byte, error) {
 	in := env.Stdin
 	if name != "-" {
 		file, err := os.Open(name)
@@ -71,12 +78,12 @@ func readFile(env Env, name string) ([]byte, error) {
 		defer file.Close()
 		in = file
 	}
-	src, err := io.ReadAll(io.LimitReader(in, maxJobFile+1))
+	src, err := io.ReadAll(io.LimitReader(in, most+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(src) > maxJobFile {
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxJobFile)
+	if int64(len(src)) > most {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, most)
 	}
 	return src, nil
 }

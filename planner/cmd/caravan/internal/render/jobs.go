@@ -116,7 +116,7 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	if e.Action != "" || e.Reason != "" {
 		g.add("Decision", decision(s, string(e.Action), e.Reason))
 	}
-	detail(g, e.Detail)
+	detail(g, e.Action, e.Detail)
 	if e.Attempts > 0 {
 		text := count(e.Attempts, "admission") + " failed"
 		if !e.RetryAfter.IsZero() {
@@ -162,14 +162,16 @@ func decision(s Style, action, reason string) string {
 }
 
 // detail adds a reason's numbers.
-func detail(g *grid, d model.Detail) {
+func detail(g *grid, action model.Action, d model.Detail) {
+	where := ""
+	if d.Domain != "" {
+		where = " in " + strings.TrimSpace(d.Level+" "+d.Domain)
+	}
 	if d.MembersWanted > 0 || d.WantedGPUs > 0 {
 		g.add("Wanted", count(d.MembersWanted, "member")+", "+count(d.WantedGPUs, "GPU"))
-		fits := count(d.MembersFit, "member")
-		if d.Domain != "" {
-			fits += " in " + strings.TrimSpace(d.Level+" "+d.Domain)
-		}
-		g.add("Fits", fits)
+		g.add("Fits", count(d.MembersFit, "member")+where)
+	}
+	if action == model.ActionWait && d.WantedGPUs > 0 {
 		g.add("Free", count(d.FreeGPUs, "GPU")+" of the kind asked for")
 	}
 	if d.Ahead > 0 {
@@ -233,7 +235,7 @@ func Plan(w io.Writer, s Style, job string, p httpapi.PlanResult) error {
 		}
 	default:
 		g.add("Decision", decision(s, string(p.Decision.Action), p.Decision.Reason))
-		detail(g, p.Decision.Detail)
+		detail(g, p.Decision.Action, p.Decision.Detail)
 	}
 	if err := g.write(w, ""); err != nil {
 		return err
@@ -287,4 +289,34 @@ func parens(text string) string {
 		return ""
 	}
 	return " (" + text + ")"
+}
+
+// Decisions writes a plan.
+func Decisions(w io.Writer, s Style, decisions []model.Decision) error {
+	if len(decisions) == 0 {
+		_, err := fmt.Fprintln(w, "No job waits for a decision.")
+		return err
+	}
+	for i, d := range decisions {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		g := newGrid()
+		g.add("Job", s.paint(bold, name(d.Namespace, d.Job)))
+		g.add("Decision", decision(s, string(d.Action), d.Reason))
+		detail(g, d.Action, d.Detail)
+		if err := g.write(w, ""); err != nil {
+			return err
+		}
+		placed := make([]httpapi.Placed, len(d.Members))
+		for k, m := range d.Members {
+			placed[k] = httpapi.Placed{Member: m, State: "planned"}
+		}
+		if err := placement(w, s, placed); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -66,7 +66,14 @@ func views() map[string]view {
 		"released": func(w io.Writer, s Style) error {
 			return Released(w, s, httpapi.ReleaseResult{Jobs: []httpapi.Released{{Namespace: "default", Job: "a", Done: true}, {Namespace: "ns", Job: "b", Note: "Nomad answered 500"}}})
 		},
-		"released-none": func(w io.Writer, s Style) error { return Released(w, s, httpapi.ReleaseResult{}) },
+		"decisions": func(w io.Writer, s Style) error {
+			return Decisions(w, s, []model.Decision{
+				{Job: "train-gang", Action: model.ActionAdmit, Reason: "fits in rack r1", Members: []model.Member{running.Placement[0].Member}},
+				{Namespace: "research", Job: "big", Action: model.ActionWait, Reason: "needs 4 whole nodes; 1 is free", Detail: waiting.Detail},
+			})
+		},
+		"decisions-none": func(w io.Writer, s Style) error { return Decisions(w, s, nil) },
+		"released-none":  func(w io.Writer, s Style) error { return Released(w, s, httpapi.ReleaseResult{}) },
 	}
 }
 

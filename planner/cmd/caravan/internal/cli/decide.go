@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// decided is one decision as `decide` prints it: the plan's, with lists that
+// are there even when they are empty, so that programs need no special cases.
+type decided struct {
+	Namespace string         `json:"namespace,omitempty"`
+	Job       string         `json:"job"`
+	Action    model.Action   `json:"action"`
+	Reason    string         `json:"reason"`
+	Detail    model.Detail   `json:"detail,omitzero"`
+	Members   []model.Member `json:"members"`
+}
+
+func (a *app) decideCommand() *cobra.Command {
+	var policy core.Policy
+	cmd := &cobra.Command{
+		Use:   "decide SNAPSHOT",
+		Short: "Decide on a snapshot of a cluster, offline",
+		Long: `Decide reads a snapshot (docs/snapshot.md describes it) and prints what the
+planner would decide on it: one decision for each job that waits. SNAPSHOT may
+be - for standard input. A planner's own snapshot is at /caravan/v1/snapshot.`,
+		Example: "  caravan decide --json cluster.json\n  curl -s $CARAVAN_ADDR/caravan/v1/snapshot | caravan decide -",
+		Args:    args(1, 1, "one snapshot"),
+		RunE: func(_ *cobra.Command, argv []string) error {
+			return a.decide(argv[0], policy)
+		},
+	}
+	cmd.Flags().StringVar(&policy.Order, "policy", "fifo", "the queue's `order`: fifo, or besteffort")
+	cmd.Flags().BoolVar(&policy.Strict, "strict", false, "nobody passes a job that waits for room")
+	return cmd
+}
+
+func (a *app) decide(name string, policy core.Policy) error {
+	if err := policy.Validate(); err != nil {
+		return usage("%w", err)
+	}
+	src, err := readAtMost(a.env, name, maxSnapshot)
+	if err != nil {
+		return fmt.Errorf("read snapshot: %w", err)
+	}
+	snapshot, err := model.DecodeSnapshot(bytes.NewReader(src))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	plan, err := core.Decide(snapshot, policy)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	out := []decided{}
+	for _, d := range plan.Decisions {
+		members := append([]model.Member{}, d.Members...)
+		for i := range members {
+			if members[i].GPUs == nil {
+				members[i].GPUs = []string{}
+			}
+		}
+		out = append(out, decided{d.Namespace, d.Job, d.Action, d.Reason, d.Detail, members})
+	}
+	return a.print(out, func(w io.Writer, s render.Style) error {
+		return render.Decisions(w, s, plan.Decisions)
+	})
+}
