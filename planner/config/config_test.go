@@ -213,22 +213,19 @@ func TestExempt(t *testing.T) {
 	}
 }
 
-func TestClientConfigReadsTokenFile(t *testing.T) {
+func TestReadToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	n := Nomad{Address: "http://x:1", TokenFile: path}
-	if _, err := n.ClientConfig(); err == nil {
+	if _, err := n.ReadToken(); err == nil {
 		t.Error("a token file that is not there is no error")
 	}
-	for _, token := range []string{"first", "second"} {
-		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+	for content, want := range map[string]string{"first\n": "first", " second": "second", "\n": ""} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := n.ClientConfig()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c.SecretID != token {
-			t.Errorf("token = %q, want %q", c.SecretID, token)
+		got, err := n.ReadToken()
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("token of %q = %q, %v; want %q", content, got, err, want)
 		}
 	}
 }

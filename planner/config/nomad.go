@@ -8,24 +8,28 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ClientConfig makes the configuration of Nomad's API client. It reads the
-// token file anew at every call.
-func (n Nomad) ClientConfig() (*api.Config, error) {
-	token := n.Token
-	if n.TokenFile != "" {
-		b, err := os.ReadFile(n.TokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("read nomad.token_file: %w", err)
-		}
-		token = strings.TrimSpace(string(b))
-		if token == "" {
-			return nil, fmt.Errorf("read nomad.token_file: %s is empty", n.TokenFile)
-		}
+// ReadToken returns the planner's ACL token, "" if there is none. A token file
+// is read anew at every call.
+func (n Nomad) ReadToken() (string, error) {
+	if n.TokenFile == "" {
+		return n.Token, nil
 	}
+	b, err := os.ReadFile(n.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("read nomad.token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("read nomad.token_file: %s is empty", n.TokenFile)
+	}
+	return token, nil
+}
+
+// ClientConfig makes the configuration of Nomad's API client, without a token.
+func (n Nomad) ClientConfig() *api.Config {
 	return &api.Config{
-		Address:  n.Address,
-		Region:   n.Region,
-		SecretID: token,
+		Address: n.Address,
+		Region:  n.Region,
 		TLSConfig: &api.TLSConfig{
 			CACert:        n.CAFile,
 			CAPath:        n.CAPath,
@@ -34,5 +38,5 @@ func (n Nomad) ClientConfig() (*api.Config, error) {
 			TLSServerName: n.TLSServerName,
 			Insecure:      n.TLSSkipVerify,
 		},
-	}, nil
+	}
 }

@@ -30,8 +30,6 @@ type Right string
 const (
 	// RightReadJob: read-job in the namespace.
 	RightReadJob Right = "read-job"
-	// RightSubmitJob: submit-job in the namespace.
-	RightSubmitJob Right = "submit-job"
 	// RightReadNode: node:read.
 	RightReadNode Right = "node:read"
 	// RightManage: a management token.
@@ -53,8 +51,9 @@ type Backend interface {
 	Queue() []Job
 	// Plan says what would be decided.
 	Plan(ctx context.Context, job *api.Job) (PlanResult, error)
-	// Release takes Caravan's hands off jobs.
-	Release(ctx context.Context, req ReleaseRequest) (ReleaseResult, error)
+	// Release takes Caravan's hands off jobs. Nomad checks with the caller's
+	// token that they may be registered.
+	Release(ctx context.Context, token string, req ReleaseRequest) (ReleaseResult, error)
 	// Authorize checks that Nomad grants the token that right; namespace is
 	// "*" for any.
 	Authorize(ctx context.Context, token string, right Right, namespace string) error
@@ -246,7 +245,7 @@ func (s *server) node(r *http.Request) (any, error) {
 }
 
 func (s *server) snapshot(r *http.Request) (any, error) {
-	v, err := s.view(r, RightReadNode, RightManage)
+	v, err := s.view(r, RightManage)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +278,7 @@ func (s *server) plan(r *http.Request) (any, error) {
 	if body.Job.Namespace != nil && *body.Job.Namespace != "" {
 		namespace = *body.Job.Namespace
 	}
-	if err := s.authorize(r, RightSubmitJob, namespace); err != nil {
+	if err := s.authorize(r, RightReadJob, namespace); err != nil {
 		return nil, err
 	}
 	if _, err := s.view(r); err != nil {
@@ -300,7 +299,7 @@ func (s *server) release(r *http.Request) (any, error) {
 	case req.Job != "" && req.Namespace == "":
 		req.Namespace = api.DefaultNamespace
 	}
-	right, namespace := RightSubmitJob, req.Namespace
+	right, namespace := RightReadJob, req.Namespace
 	if req.All {
 		right, namespace = RightManage, "*"
 	}
@@ -310,5 +309,5 @@ func (s *server) release(r *http.Request) (any, error) {
 	if _, err := s.view(r); err != nil {
 		return nil, err
 	}
-	return s.b.Release(r.Context(), req)
+	return s.b.Release(r.Context(), r.Header.Get(TokenHeader), req)
 }

@@ -88,6 +88,7 @@ func (b *branch) finish() Domain {
 		b.Nodes += d.Nodes
 		b.GPUs += d.GPUs
 		b.FreeGPUs += d.FreeGPUs
+		b.UsedGPUs += d.UsedGPUs
 		b.UnhealthyGPUs += d.UnhealthyGPUs
 		b.Children = append(b.Children, d)
 	}
@@ -140,9 +141,11 @@ func nodeDomain(n *model.Node, held map[string]*model.Alloc, devices []string) D
 		d.Model = g.Model
 		d.GPUs++
 		switch {
+		case held[g.UUID] != nil:
+			d.UsedGPUs++
 		case g.Unhealthy != "":
 			d.UnhealthyGPUs++
-		case held[g.UUID] == nil && n.Unschedulable == "":
+		case n.Unschedulable == "":
 			d.FreeGPUs++
 		}
 	}
@@ -163,6 +166,7 @@ func CountCluster(v *observe.View) Counts {
 		}
 		c.GPUs += d.GPUs
 		c.FreeGPUs += d.FreeGPUs
+		c.UsedGPUs += d.UsedGPUs
 		c.UnhealthyGPUs += d.UnhealthyGPUs
 	}
 	for i := range v.Snapshot.Jobs {

@@ -71,6 +71,7 @@ type Counts struct {
 	Nodes         int `json:"nodes"`
 	GPUs          int `json:"gpus"`
 	FreeGPUs      int `json:"free_gpus"`
+	UsedGPUs      int `json:"used_gpus"`
 	UnhealthyGPUs int `json:"unhealthy_gpus"`
 	Queued        int `json:"queued"`
 	Admitted      int `json:"admitted"`
@@ -157,11 +158,14 @@ type Domain struct {
 	Level string `json:"level"`
 	Name  string `json:"name"`
 	// ID is the Nomad node's, for Level "node" alone.
-	ID            string `json:"id,omitempty"`
-	Nodes         int    `json:"nodes"`
-	GPUs          int    `json:"gpus"`
-	FreeGPUs      int    `json:"free_gpus"`
-	UnhealthyGPUs int    `json:"unhealthy_gpus,omitempty"`
+	ID string `json:"id,omitempty"`
+	// FreeGPUs are those that something may be placed on: neither held nor
+	// unhealthy, on a node that takes work. UsedGPUs are held.
+	Nodes         int `json:"nodes"`
+	GPUs          int `json:"gpus"`
+	FreeGPUs      int `json:"free_gpus"`
+	UsedGPUs      int `json:"used_gpus"`
+	UnhealthyGPUs int `json:"unhealthy_gpus,omitempty"`
 	// Unschedulable says why nothing may be placed on this node.
 	Unschedulable string `json:"unschedulable,omitempty"`
 	// Model names the node's GPUs, when they are all alike.

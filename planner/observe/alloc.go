@@ -68,7 +68,7 @@ func allocIndex(name string) int {
 		return 0
 	}
 	n, err := strconv.Atoi(name[open+1 : len(name)-1])
-	if err != nil || n < 0 {
+	if err != nil || n < 0 || n > model.MaxCount {
 		return 0
 	}
 	return n
@@ -98,12 +98,12 @@ func allocGPUs(a *api.AllocationListStub) []string {
 // different phases do not run together, so the largest phase counts.
 func allocResources(r *api.AllocatedResources, phase phaser) model.Resources {
 	var before, during, after model.Resources
-	out := model.Resources{DiskMiB: int(r.Shared.DiskMB)}
+	out := model.Resources{DiskMiB: quantity(r.Shared.DiskMB)}
 	for name, t := range r.Tasks {
 		if t == nil {
 			continue
 		}
-		cpu, memory := int(t.Cpu.CpuShares), int(t.Memory.MemoryMB)
+		cpu, memory := quantity(t.Cpu.CpuShares), quantity(t.Memory.MemoryMB)
 		if n := len(t.Cpu.ReservedCores); n > 0 {
 			// Reserved cores stay with their task for the allocation's life.
 			out.Cores += n
@@ -127,6 +127,12 @@ func allocResources(r *api.AllocatedResources, phase phaser) model.Resources {
 	out.MemoryMiB = max(before.MemoryMiB, during.MemoryMiB, after.MemoryMiB)
 	return out
 }
+
+// maxQuantity is more than any allocation holds, and far from overflowing when
+// many are added up.
+const maxQuantity = 1 << 30
+
+func quantity(n int64) int { return int(min(max(n, 0), maxQuantity)) }
 
 // allocPorts are the host ports held, sorted. They stand in up to three
 // places, depending on how the job asked for them.
@@ -155,7 +161,7 @@ func allocPorts(r *api.AllocatedResources) []int {
 			}
 		}
 	}
-	out = slices.DeleteFunc(out, func(p int) bool { return p <= 0 })
+	out = slices.DeleteFunc(out, func(p int) bool { return p < 1 || p > 65535 })
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -32,8 +32,10 @@ type fakeNomad struct {
 	jobs    map[jobKey]*api.Job
 	allocs  map[string]*api.AllocationListStub
 	records map[jobKey]*record.Record
-	sched   api.SchedulerConfiguration
-	reads   map[string]int
+	// recordsErr comes with the records.
+	recordsErr error
+	sched      api.SchedulerConfiguration
+	reads      map[string]int
 	// fail answers instead of the fake where it returns true.
 	fail func(w http.ResponseWriter, path string) bool
 }
@@ -181,24 +183,12 @@ func (f *fakeNomad) body(path, namespace string) any {
 	return nil
 }
 
-// List and Get make the fake the store of records.
+// List makes the fake the store of records.
 func (f *fakeNomad) List(context.Context) ([]*record.Record, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out []*record.Record
-	for _, r := range f.records {
-		small := *r
-		small.Original, small.Source = nil, nil
-		out = append(out, &small)
-	}
-	return out, nil
-}
-
-func (f *fakeNomad) Get(_ context.Context, namespace, job string) (*record.Record, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reads["record/"+job]++
-	return f.records[jobKey{namespace, job}], nil
+	f.reads["records"]++
+	return slices.Collect(maps.Values(f.records)), f.recordsErr
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -24,13 +24,15 @@ type jobEntry struct {
 	modifyIndex    uint64
 	jobModifyIndex uint64
 	job            *api.Job
-	// specHash is that of the record which base was made from.
-	specHash string
-	managed  bool
-	gated    bool
-	spec     gangspec.Spec
-	base     model.Job
-	faults   []string
+	// recordHash is the SpecHash of the record that base was made from; ""
+	// without one.
+	recordHash string
+	specHash   string
+	managed    bool
+	gated      bool
+	spec       gangspec.Spec
+	base       model.Job
+	faults     []string
 }
 
 // readJob reads the job's contract, from the user's own version where it is
@@ -38,7 +40,7 @@ type jobEntry struct {
 func (o *Observer) readJob(job *api.Job, rec *record.Record) *jobEntry {
 	e := &jobEntry{modifyIndex: deref(job.ModifyIndex), jobModifyIndex: deref(job.JobModifyIndex), job: job}
 	if rec != nil {
-		e.specHash = rec.SpecHash
+		e.recordHash = rec.SpecHash
 	}
 	e.gated = rewrite.IsGated(job)
 	own, err := ownVersion(job, rec)
@@ -49,10 +51,17 @@ func (o *Observer) readJob(job *api.Job, rec *record.Record) *jobEntry {
 	if !e.managed && rec == nil {
 		return e
 	}
-	e.spec, err = gangspec.Parse(own)
+	e.spec, err = gangspec.Parse(own, o.levelNames...)
 	e.faults = append(e.faults, faultLines(err)...)
 	e.base = gangspec.ToModel(own, e.spec)
 	e.base.Namespace, e.base.ID = namespaceOf(job), deref(job.ID)
+	if err := soundJob(e.base, o.levelNames); err != nil {
+		e.faults = append(e.faults, faultLines(err)...)
+		e.base = model.Job{Namespace: e.base.Namespace, ID: e.base.ID, Type: e.base.Type, Priority: e.base.Priority, Queue: e.base.Queue}
+	}
+	if e.specHash = e.recordHash; e.specHash == "" {
+		e.specHash = gangspec.Hash(own)
+	}
 	return e
 }
 
@@ -75,7 +84,7 @@ func (e *jobEntry) fresh(modifyIndex uint64, rec *record.Record) bool {
 	if rec != nil {
 		hash = rec.SpecHash
 	}
-	return e.modifyIndex == modifyIndex && e.specHash == hash
+	return e.modifyIndex == modifyIndex && e.recordHash == hash
 }
 
 func submitted(job *api.Job, rec *record.Record) time.Time {
@@ -113,7 +122,7 @@ func ended(job *api.Job) bool {
 // a job that the core has nothing to decide about.
 func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.AllocationListStub, st *state) (m Managed, inSnapshot bool) {
 	m = Managed{
-		Namespace: e.base.Namespace, ID: e.base.ID, Current: e.job, Record: rec,
+		Namespace: e.base.Namespace, ID: e.base.ID, Current: e.job, Record: rec, SpecHash: e.specHash,
 		Model: e.base, Allocs: allocs, Faults: e.faults,
 	}
 	m.Model.Submitted = submitted(e.job, rec)
@@ -135,6 +144,7 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 		m.Adopted = live >= wanted(e.base)
 		m.Model.Members = inForce(m.Members)
 	}
+	soundMembers(&m.Model, st)
 	m.Model.State = stateFor(&m, live, ended(e.job))
 	if rec != nil {
 		m.Model.RetryAfter = rec.RetryAfter

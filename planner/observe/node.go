@@ -24,9 +24,10 @@ const maxAttribute = 4 << 10
 // the configuration and the node, so that its results can be kept until the
 // node changes.
 type nodeReader struct {
-	levels   []config.Level
-	devices  []string
-	topology *config.Topology
+	levels     []config.Level
+	levelNames []string
+	devices    []string
+	topology   *config.Topology
 	// words keeps one copy of the strings that all nodes have in common.
 	words map[string]string
 }
@@ -34,6 +35,7 @@ type nodeReader struct {
 // nodeEntry is what is known of one node.
 type nodeEntry struct {
 	modifyIndex uint64
+	createIndex uint64
 	status      string
 	model       model.Node
 	ref         NodeRef
@@ -41,7 +43,7 @@ type nodeEntry struct {
 }
 
 func (r *nodeReader) read(n *api.Node) *nodeEntry {
-	e := &nodeEntry{modifyIndex: n.ModifyIndex, status: n.Status}
+	e := &nodeEntry{modifyIndex: n.ModifyIndex, createIndex: n.CreateIndex, status: n.Status}
 	e.model = model.Node{
 		ID: n.ID, Name: n.Name,
 		Datacenter:    r.word(n.Datacenter),
@@ -58,6 +60,7 @@ func (r *nodeReader) read(n *api.Node) *nodeEntry {
 	}
 	matrix, ok := r.gpus(n, e)
 	r.place(n, e, matrix, ok)
+	soundNode(e, r.levelNames)
 	e.ref.ID, e.ref.Name, e.ref.Levels = n.ID, n.Name, e.model.Levels
 	for _, g := range e.model.GPUs {
 		if gangspec.MatchesAny(g.Vendor+"/"+g.Type+"/"+g.Model, r.devices) {

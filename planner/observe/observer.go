@@ -35,7 +35,9 @@ type Observer struct {
 	records Records
 	managed config.Managed
 	levels  []config.Level
-	now     func() time.Time
+	// levelNames are what a job's contract may name.
+	levelNames []string
+	now        func() time.Time
 
 	// mu lets one Refresh at a time.
 	mu     sync.Mutex
@@ -50,13 +52,14 @@ func New(opts Options) *Observer {
 		now = time.Now
 	}
 	return &Observer{
-		src:     nomad{client: opts.Client, stateNamespace: opts.Config.State.Namespace},
-		records: opts.Records,
-		managed: opts.Config.Managed,
-		levels:  opts.Config.Levels,
-		now:     now,
+		src:        nomad{client: opts.Client, stateNamespace: opts.Config.State.Namespace},
+		records:    opts.Records,
+		managed:    opts.Config.Managed,
+		levels:     opts.Config.Levels,
+		levelNames: opts.Config.LevelNames(),
+		now:        now,
 		reader: nodeReader{
-			levels: opts.Config.Levels, devices: opts.Config.Managed.Devices,
+			levels: opts.Config.Levels, levelNames: opts.Config.LevelNames(), devices: opts.Config.Managed.Devices,
 			topology: opts.Config.Topology, words: map[string]string{},
 		},
 		state: &state{},
@@ -138,7 +141,10 @@ func (o *Observer) view(st *state) *View {
 		v.Nodes = append(v.Nodes, e.ref)
 		v.Warnings = append(v.Warnings, e.warnings...)
 	}
-	snap.Allocs = st.allocModels()
+	owner, twice := soundGPUs(snap.Nodes, st)
+	v.Warnings = append(v.Warnings, twice...)
+	snap.Allocs, twice = soundAllocs(st.allocModels(), owner, st)
+	v.Warnings = append(v.Warnings, twice...)
 	o.addJobs(v, snap, st)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
 	v.Snapshot = snap
@@ -193,6 +199,9 @@ func (o *Observer) warnings(st *state) []Warning {
 	}
 	if st.pausedBroker {
 		out = append(out, Warning{Subject: "scheduler configuration", Text: "Nomad's evaluation broker is paused: what is admitted will not be placed"})
+	}
+	if st.damaged != "" {
+		out = append(out, Warning{Subject: "records", Text: st.damaged + "; those jobs count as never seen: delete the Variables named and submit the jobs again"})
 	}
 	return append(out, o.topologyWarnings(st)...)
 }

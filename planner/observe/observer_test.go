@@ -84,7 +84,7 @@ func TestRefreshReadsOnlyWhatChanged(t *testing.T) {
 	f.putRecord(&record.Record{Namespace: "default", JobID: "one", SpecHash: "h", Phase: record.PhaseQueued, Original: gpuJob("one", 1, 1)})
 	o := f.observer(t)
 	refresh(t, o)
-	paths := []string{"node/id-a", "node/id-b", "nodes", "job/one", "job/two", "jobs", "allocations", "record/one"}
+	paths := []string{"node/id-a", "node/id-b", "nodes", "job/one", "job/two", "jobs", "allocations", "records"}
 	counts := func() map[string]int {
 		out := map[string]int{}
 		for _, p := range paths {

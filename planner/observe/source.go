@@ -30,12 +30,12 @@ var partNames = [parts]string{"jobs", "nodes", "allocations", "variables"}
 // changed.
 const watchTime = 5 * time.Minute
 
-// Records is where the records of managed jobs are read from.
+// Records is where the records of managed jobs are read from; record.Store is
+// one.
 type Records interface {
-	// List returns all records, without Original and Source.
+	// List returns all records. Where some are damaged, the error wraps
+	// record.ErrDamaged, and the others are returned with it.
 	List(ctx context.Context) ([]*record.Record, error)
-	// Get returns one with Original and Source.
-	Get(ctx context.Context, namespace, job string) (*record.Record, error)
 }
 
 // nomad reads Nomad's API. All reads are answered by the leader, so that a

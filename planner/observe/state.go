@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,8 +30,10 @@ type state struct {
 	allocsByJob map[jobKey][]*api.AllocationListStub
 	models      map[string]allocEntry
 
-	jobStubs     []*api.JobListStub
-	preemption   map[string]bool
+	jobStubs   []*api.JobListStub
+	preemption map[string]bool
+	// damaged says which records cannot be read, "" if all can.
+	damaged      string
 	rejectJobs   bool
 	pausedBroker bool
 }
@@ -82,7 +85,7 @@ func (o *Observer) read(ctx context.Context, old *state) (*state, error) {
 		g.Go(func() error { return o.readAllocs(gctx, &st) })
 	}
 	if changed[partRecords] {
-		g.Go(func() error { return o.readRecords(gctx, old, &st) })
+		g.Go(func() error { return o.readRecords(gctx, &st) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
@@ -155,36 +158,21 @@ func (o *Observer) readAllocs(ctx context.Context, st *state) error {
 	return nil
 }
 
-func (o *Observer) readRecords(ctx context.Context, old, st *state) error {
+func (o *Observer) readRecords(ctx context.Context, st *state) error {
 	index, err := o.src.index(ctx, partRecords, 0)
 	if err != nil {
 		return err
 	}
 	list, err := o.records.List(ctx)
-	if err != nil {
-		return readError(partNames[partRecords], err)
-	}
-	fresh := make([]*record.Record, len(list))
-	err = each(ctx, list, func(ctx context.Context, i int, r *record.Record) error {
-		if known := old.records[jobKey{r.Namespace, r.JobID}]; known != nil && known.ModifyIndex == r.ModifyIndex {
-			fresh[i] = known
-			return nil
-		}
-		full, err := o.records.Get(ctx, r.Namespace, r.JobID)
-		if notFound(err) {
-			return nil
-		}
-		fresh[i] = full
-		return err
-	})
-	if err != nil {
+	st.damaged = ""
+	if errors.Is(err, record.ErrDamaged) {
+		st.damaged = err.Error()
+	} else if err != nil {
 		return readError(partNames[partRecords], err)
 	}
 	st.records = make(map[jobKey]*record.Record, len(list))
-	for _, r := range fresh {
-		if r != nil {
-			st.records[jobKey{r.Namespace, r.JobID}] = r
-		}
+	for _, r := range list {
+		st.records[jobKey{r.Namespace, r.JobID}] = r
 	}
 	// The index from before the list: what was written in between is read again.
 	st.index[partRecords] = index

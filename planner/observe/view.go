@@ -71,6 +71,9 @@ type Managed struct {
 	Current *api.Job
 	// Record is what is remembered; nil for a job that was never seen.
 	Record *record.Record
+	// SpecHash names the user's own version: the record's, or that of the job
+	// without gate and pins where there is no record.
+	SpecHash string
 	// Model is the job as the Snapshot has it; for a released job, which the
 	// Snapshot does not have, it has only namespace and ID.
 	Model model.Job
