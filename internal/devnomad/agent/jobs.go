@@ -1,0 +1,472 @@
+package agent
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devnomad/server"
+	"github.com/caravan-sched/caravan/internal/devnomad/state"
+	"github.com/caravan-sched/caravan/internal/jobhcl"
+)
+
+func (a *Agent) routeJobs() {
+	a.handle("GET /v1/jobs", "list-jobs", a.listJobs)
+	a.handle("/v1/jobs", "submit-job", a.register)
+	a.handle("/v1/jobs/parse", "parse-job", a.parseJob)
+	a.handle("/v1/validate/job", "", a.validateJob)
+	// A job's ID may hold slashes, so what follows is told apart by its end.
+	a.handle("any /v1/job/", "", a.job)
+}
+
+func (a *Agent) listJobs(w http.ResponseWriter, r *http.Request) (any, error) {
+	meta, err := flag(r, "meta", false)
+	if err != nil {
+		return nil, err
+	}
+	return a.read(func(v *state.View, r *http.Request, q query) result {
+		out := []*jobStub{}
+		for _, j := range v.Jobs(q.namespace) {
+			if hasPrefix(*j.ID, q.prefix) {
+				out = append(out, stubOf(v, j, meta))
+			}
+		}
+		if q.reverse {
+			out = reverse(out)
+		}
+		return result{obj: page(w, q, out, func(s *jobStub) string { return s.Namespace + "." + s.ID }), index: v.TableIndex(state.Jobs)}
+	})(w, r)
+}
+
+// jobStub is a job in a list; the library's type lacks some fields that Nomad
+// sends.
+type jobStub struct {
+	api.JobListStub
+	NodePool string
+	Version  uint64
+}
+
+func stubOf(v *state.View, j *api.Job, meta bool) *jobStub {
+	s := &jobStub{JobListStub: api.JobListStub{
+		ID: *j.ID, ParentID: deref(j.ParentID), Name: *j.Name, Namespace: *j.Namespace, Datacenters: j.Datacenters,
+		Type: *j.Type, Priority: deref(j.Priority), Periodic: j.IsPeriodic(), ParameterizedJob: j.IsParameterized(),
+		Stop: deref(j.Stop), Status: deref(j.Status), StatusDescription: deref(j.StatusDescription),
+		JobSummary:  summary(v, j),
+		CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex, JobModifyIndex: *j.JobModifyIndex, SubmitTime: deref(j.SubmitTime),
+	}, NodePool: deref(j.NodePool), Version: *j.Version}
+	if meta {
+		s.Meta = j.Meta
+	}
+	return s
+}
+
+// summary counts a job's allocations; what is queued is what the newest
+// evaluation could not place.
+func summary(v *state.View, j *api.Job) *api.JobSummary {
+	k := state.JobKey(j)
+	s := &api.JobSummary{JobID: k.ID, Namespace: k.Namespace, Summary: map[string]api.TaskGroupSummary{}, Children: &api.JobChildrenSummary{}, CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex}
+	for _, tg := range j.TaskGroups {
+		s.Summary[*tg.Name] = api.TaskGroupSummary{}
+	}
+	for _, al := range v.AllocsOfJob(k) {
+		g := s.Summary[al.TaskGroup]
+		switch al.ClientStatus {
+		case api.AllocClientStatusPending:
+			g.Starting++
+		case api.AllocClientStatusRunning:
+			g.Running++
+		case api.AllocClientStatusComplete:
+			g.Complete++
+		case api.AllocClientStatusFailed:
+			g.Failed++
+		case api.AllocClientStatusLost:
+			g.Lost++
+		case api.AllocClientStatusUnknown:
+			g.Unknown++
+		}
+		s.Summary[al.TaskGroup] = g
+		s.ModifyIndex = max(s.ModifyIndex, al.ModifyIndex)
+	}
+	evals := v.EvalsOfJob(k)
+	for i := len(evals) - 1; i >= 0; i-- {
+		if e := evals[i]; e.QueuedAllocations != nil {
+			for group, n := range e.QueuedAllocations {
+				if g, ok := s.Summary[group]; ok {
+					g.Queued = n
+					s.Summary[group] = g
+				}
+			}
+			break
+		}
+	}
+	return s
+}
+
+func (a *Agent) register(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.registerAs(w, r, "")
+}
+
+func (a *Agent) registerAs(w http.ResponseWriter, r *http.Request, id string) (any, error) {
+	var req api.JobRegisterRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	switch {
+	case req.Job == nil:
+		return nil, codef(400, "Job must be specified")
+	case req.Job.ID == nil:
+		return nil, codef(400, "Job ID hasn't been provided")
+	case id != "" && *req.Job.ID != id:
+		return nil, codef(400, "Job ID does not match name")
+	}
+	setNamespace(r, req.Job)
+	resp, err := a.cfg.Server.Register(&req, a.acl.accessor(r))
+	if err != nil {
+		return nil, err
+	}
+	setIndex(w, resp.LastIndex)
+	return resp, nil
+}
+
+// setNamespace settles where a job goes: its own namespace, else the
+// request's.
+func setNamespace(r *http.Request, job *api.Job) {
+	if job.Namespace == nil || *job.Namespace == "" {
+		ns := namespace(r)
+		job.Namespace = &ns
+	}
+}
+
+func (a *Agent) parseJob(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req api.JobsParseRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	if req.JobHCL == "" {
+		return nil, codef(400, "Job spec is empty")
+	}
+	opts := jobhcl.Options{}
+	if req.Variables != "" {
+		opts.VarFiles = []jobhcl.VarFile{{Name: "input.vars", Src: []byte(req.Variables)}}
+	}
+	job, err := jobhcl.ParseWith([]byte(req.JobHCL), "input.hcl", opts)
+	if err != nil {
+		return nil, codef(400, "Failed to parse job: %v", err)
+	}
+	if req.Canonicalize {
+		job.Canonicalize()
+	}
+	return job, nil
+}
+
+func (a *Agent) validateJob(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req api.JobValidateRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	if req.Job == nil {
+		return nil, codef(400, "Job must be specified")
+	}
+	warnings, err := server.Admit(req.Job)
+	resp := &api.JobValidateResponse{DriverConfigValidated: true, Warnings: warnings}
+	if err != nil {
+		resp.Error = err.Error()
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			if s, ok := strings.CutPrefix(line, "\t* "); ok {
+				resp.ValidationErrors = append(resp.ValidationErrors, s)
+			}
+		}
+	}
+	return resp, nil
+}
+
+// subresource is what the API has below a job.
+type subresource struct {
+	suffix, capability string
+	h                  func(a *Agent, w http.ResponseWriter, r *http.Request, k state.Key) (any, error)
+}
+
+var subresources = []subresource{
+	{"/evaluate", "read-job", (*Agent).evaluateJob},
+	{"/allocations", "read-job", (*Agent).jobAllocations},
+	{"/evaluations", "read-job", (*Agent).jobEvaluations},
+	{"/plan", "submit-job", (*Agent).planJob},
+	{"/summary", "read-job", (*Agent).jobSummary},
+	{"/versions", "read-job", (*Agent).jobVersions},
+	{"/revert", "submit-job", (*Agent).revertJob},
+	{"/deployments", "read-job", (*Agent).jobDeployments},
+	{"/deployment", "read-job", (*Agent).jobDeployment},
+	{"/stable", "submit-job", (*Agent).stableJob},
+	{"/scale", "", (*Agent).scaleJob},
+	{"/submission", "read-job", (*Agent).jobSubmission},
+	{"/services", "read-job", func(*Agent, http.ResponseWriter, *http.Request, state.Key) (any, error) { return []any{}, nil }},
+}
+
+func (a *Agent) job(w http.ResponseWriter, r *http.Request) (any, error) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1/job/")
+	if id, name, ok := cutTag(path); ok {
+		return a.tagJob(r, state.Key{Namespace: namespace(r), ID: id}, name)
+	}
+	for _, s := range subresources {
+		if id, ok := strings.CutSuffix(path, s.suffix); ok {
+			if err := a.acl.check(r, s.capability); err != nil {
+				return nil, err
+			}
+			return s.h(a, w, r, state.Key{Namespace: namespace(r), ID: id})
+		}
+	}
+	k := state.Key{Namespace: namespace(r), ID: path}
+	switch r.Method {
+	case http.MethodGet:
+		if err := a.acl.check(r, "read-job"); err != nil {
+			return nil, err
+		}
+		return a.read(func(v *state.View, _ *http.Request, _ query) result {
+			j := v.Job(k)
+			if j == nil {
+				return result{index: v.TableIndex(state.Jobs), err: codef(404, "job not found")}
+			}
+			return result{obj: j, index: *j.ModifyIndex}
+		})(w, r)
+	case http.MethodPut, http.MethodPost:
+		if err := a.acl.check(r, "submit-job"); err != nil {
+			return nil, err
+		}
+		return a.registerAs(w, r, path)
+	case http.MethodDelete:
+		if err := a.acl.check(r, "submit-job"); err != nil {
+			return nil, err
+		}
+		return a.deregister(w, r, k)
+	}
+	return nil, codef(405, "Invalid method")
+}
+
+func cutTag(path string) (id, name string, ok bool) {
+	parts := strings.Split(path, "/")
+	if len(parts) == 4 && parts[1] == "versions" && parts[3] == "tag" {
+		return parts[0], parts[2], true
+	}
+	return "", "", false
+}
+
+func (a *Agent) tagJob(r *http.Request, k state.Key, name string) (any, error) {
+	if err := a.acl.check(r, "submit-job"); err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodDelete {
+		return struct{}{}, a.cfg.Server.TagVersion(k, nil, name, nil)
+	}
+	var req struct {
+		Version     *uint64
+		Description string
+	}
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	tag := &api.JobVersionTag{Name: name, Description: req.Description, TaggedTime: a.cfg.Server.Now().UnixNano()}
+	return struct{}{}, a.cfg.Server.TagVersion(k, req.Version, name, tag)
+}
+
+func (a *Agent) deregister(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	purge, err := flag(r, "purge", false)
+	if err != nil {
+		return nil, err
+	}
+	priority, _ := strconv.Atoi(r.URL.Query().Get("eval_priority"))
+	resp, err := a.cfg.Server.Deregister(k, purge, priority)
+	if err != nil {
+		return nil, err
+	}
+	setIndex(w, resp.LastIndex)
+	return resp, nil
+}
+
+func (a *Agent) planJob(_ http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	var req api.JobPlanRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	switch {
+	case req.Job == nil:
+		return nil, codef(400, "Job must be specified")
+	case req.Job.ID == nil:
+		return nil, codef(400, "Job must have a valid ID")
+	case *req.Job.ID != k.ID:
+		return nil, codef(400, "Job ID does not match")
+	}
+	setNamespace(r, req.Job)
+	return a.cfg.Server.Plan(req.Job, req.Diff)
+}
+
+func (a *Agent) evaluateJob(_ http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	var req api.JobEvaluateRequest
+	if r.ContentLength != 0 {
+		if err := decode(r, &req); err != nil {
+			return nil, err
+		}
+	}
+	return a.cfg.Server.Evaluate(k, req.EvalOptions.ForceReschedule)
+}
+
+func (a *Agent) revertJob(_ http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	var req api.JobRevertRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	if req.JobID != k.ID {
+		return nil, codef(400, "Job ID does not match")
+	}
+	return a.cfg.Server.Revert(k, req.JobVersion, req.EnforcePriorVersion)
+}
+
+func (a *Agent) stableJob(_ http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	var req api.JobStabilityRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return &api.JobStabilityResponse{}, a.cfg.Server.SetStable(k, req.JobVersion, req.Stable)
+}
+
+func (a *Agent) scaleJob(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	if r.Method == http.MethodGet {
+		if err := a.acl.check(r, "read-job"); err != nil {
+			return nil, err
+		}
+		return a.scaleStatus(w, r, k)
+	}
+	if err := a.acl.check(r, "scale-job", "submit-job"); err != nil {
+		return nil, err
+	}
+	var req api.ScalingRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return a.cfg.Server.Scale(k, &req)
+}
+
+func (a *Agent) scaleStatus(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		j := v.Job(k)
+		if j == nil {
+			return result{index: v.TableIndex(state.Jobs), err: codef(404, "job not found")}
+		}
+		out := &api.JobScaleStatusResponse{JobID: k.ID, Namespace: k.Namespace, JobCreateIndex: *j.CreateIndex, JobModifyIndex: *j.ModifyIndex, JobStopped: deref(j.Stop), TaskGroups: map[string]api.TaskGroupScaleStatus{}}
+		for _, tg := range j.TaskGroups {
+			s := api.TaskGroupScaleStatus{Desired: *tg.Count}
+			for _, al := range v.AllocsOfJob(k) {
+				if al.TaskGroup != *tg.Name || state.Terminal(al) {
+					continue
+				}
+				s.Placed++
+				if al.ClientStatus == api.AllocClientStatusRunning {
+					s.Running++
+				}
+			}
+			out.TaskGroups[*tg.Name] = s
+		}
+		return result{obj: out, index: max(*j.ModifyIndex, v.TableIndex(state.Allocs))}
+	})(w, r)
+}
+
+func (a *Agent) jobSummary(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		j := v.Job(k)
+		if j == nil {
+			return result{index: v.TableIndex(state.Jobs), err: codef(404, "job not found")}
+		}
+		return result{obj: summary(v, j), index: max(v.TableIndex(state.Jobs), v.TableIndex(state.Allocs), v.TableIndex(state.Evals))}
+	})(w, r)
+}
+
+func (a *Agent) jobVersions(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	diffs, err := flag(r, "diffs", false)
+	if err != nil {
+		return nil, err
+	}
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		versions := v.JobVersions(k)
+		if len(versions) == 0 {
+			return result{index: v.TableIndex(state.Jobs), err: codef(404, "job versions not found")}
+		}
+		out := &api.JobVersionsResponse{Versions: versions}
+		for i := 0; diffs && i+1 < len(versions); i++ {
+			out.Diffs = append(out.Diffs, server.Diff(versions[i+1], versions[i]))
+		}
+		return result{obj: out, index: *versions[0].ModifyIndex}
+	})(w, r)
+}
+
+func (a *Agent) jobSubmission(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+	if err != nil {
+		return nil, codef(400, "Unable to parse job submission version parameter")
+	}
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		s := v.Submission(k, version)
+		if s == nil {
+			return result{index: v.TableIndex(state.Jobs), err: codef(404, "job source not found")}
+		}
+		out := *s
+		out.VariableFlags = map[string]string{}
+		for name, value := range s.VariableFlags {
+			plain, err := url.QueryUnescape(value)
+			if err != nil {
+				plain = value
+			}
+			out.VariableFlags[name] = plain
+		}
+		return result{obj: &out, index: v.TableIndex(state.Jobs)}
+	})(w, r)
+}
+
+func (a *Agent) jobAllocations(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	all, err := flag(r, "all", false)
+	if err != nil {
+		return nil, err
+	}
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		out := []*api.AllocationListStub{}
+		job := v.Job(k)
+		for _, al := range v.AllocsOfJob(k) {
+			// Without all, only those of the job as it is now count: it may
+			// have been purged and registered anew.
+			if all || job == nil || al.Job == nil || *al.Job.CreateIndex == *job.CreateIndex {
+				out = append(out, allocStub(al, false, true))
+			}
+		}
+		return result{obj: out, index: v.TableIndex(state.Allocs)}
+	})(w, r)
+}
+
+func (a *Agent) jobEvaluations(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		out := reverse(v.EvalsOfJob(k))
+		return result{obj: out, index: v.TableIndex(state.Evals)}
+	})(w, r)
+}
+
+func (a *Agent) jobDeployments(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		return result{obj: append([]*api.Deployment{}, reverse(v.DeploymentsOfJob(k))...), index: v.TableIndex(state.Deployments)}
+	})(w, r)
+}
+
+func (a *Agent) jobDeployment(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+		d := v.LatestDeployment(k)
+		if d == nil {
+			return result{obj: nullJSON{}, index: v.TableIndex(state.Deployments)}
+		}
+		return result{obj: d, index: d.ModifyIndex}
+	})(w, r)
+}
+
+// nullJSON is an answer of null.
+type nullJSON struct{}
+
+// MarshalJSON implements json.Marshaler.
+func (nullJSON) MarshalJSON() ([]byte, error) { return []byte("null"), nil }

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"maps"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devnomad/sched"
+	"github.com/caravan-sched/caravan/internal/devnomad/state"
+)
+
+// UpdateAllocs takes a client's report on its allocations: client status,
+// description and task states count, all else is the servers'.
+func (s *Server) UpdateAllocs(reports []*api.Allocation) error {
+	return s.update(state.EventAllocUpdated, func(tx *state.Tx) error {
+		for _, r := range reports {
+			cur := tx.Alloc(r.ID)
+			if cur == nil {
+				continue
+			}
+			a := *cur
+			a.ClientStatus, a.ClientDescription = r.ClientStatus, r.ClientDescription
+			a.TaskStates = maps.Clone(r.TaskStates)
+			tx.PutAllocFromClient(&a)
+			s.afterReport(tx, cur, &a)
+		}
+		return nil
+	})
+}
+
+func (s *Server) afterReport(tx *state.Tx, was, a *api.Allocation) {
+	job := tx.Job(state.Key{Namespace: a.Namespace, ID: a.JobID})
+	if a.ClientTerminalStatus() && !was.ClientTerminalStatus() {
+		if n := tx.Node(a.NodeID); n != nil {
+			unblock(tx, n.ComputedClass)
+		}
+	}
+	if job == nil || deref(job.Stop) {
+		return
+	}
+	switch {
+	case was.ClientStatus == api.AllocClientStatusUnknown && a.ClientStatus != api.AllocClientStatusUnknown:
+		tx.PutEval(newEval(job, sched.TriggerReconnect))
+	case a.ClientStatus == api.AllocClientStatusFailed && !was.ClientTerminalStatus() && a.DesiredStatus == api.AllocDesiredStatusRun:
+		tx.PutEval(newEval(job, sched.TriggerAllocFailure))
+	case *job.Type == api.JobTypeSystem && a.ClientTerminalStatus() && !was.ClientTerminalStatus():
+		tx.PutEval(newEval(job, sched.TriggerAllocFailure))
+	}
+}
+
+// StopAlloc tells an allocation to go; the scheduler looks for a new place.
+func (s *Server) StopAlloc(id string, noDelay, reschedule bool) (*api.AllocStopResponse, error) {
+	resp := &api.AllocStopResponse{}
+	err := s.update(state.EventAllocDesired, func(tx *state.Tx) error {
+		a := tx.Alloc(id)
+		if a == nil {
+			return errorf(404, "alloc not found")
+		}
+		c := *a
+		c.DesiredTransition.Migrate, c.DesiredTransition.NoShutdownDelay = ptr(true), &noDelay
+		c.DesiredTransition.Reschedule = &reschedule
+		tx.PutAlloc(&c)
+		job := tx.Job(state.Key{Namespace: a.Namespace, ID: a.JobID})
+		if job == nil {
+			job = a.Job
+		}
+		e := newEval(job, sched.TriggerAllocStop)
+		tx.PutEval(e)
+		resp.EvalID, resp.LastIndex = e.ID, tx.Index
+		return nil
+	})
+	return resp, err
+}
+
+// GC forgets what is over, as a forced garbage collection does: stopped or
+// dead jobs without live allocations, terminal allocations of older versions,
+// finished evaluations, and nodes that are down with nothing on them.
+func (s *Server) GC() error {
+	return s.update(state.EventJobDeregistered, func(tx *state.Tx) error {
+		for _, job := range tx.Jobs("*") {
+			k := state.JobKey(job)
+			if deref(job.Status) != state.JobDead || job.IsPeriodic() || job.IsParameterized() {
+				continue
+			}
+			live := false
+			for _, a := range tx.AllocsOfJob(k) {
+				live = live || !a.ClientTerminalStatus()
+			}
+			if live {
+				continue
+			}
+			for _, a := range tx.AllocsOfJob(k) {
+				tx.DeleteAlloc(a.ID)
+			}
+			for _, e := range tx.EvalsOfJob(k) {
+				tx.DeleteEval(e.ID)
+			}
+			tx.DeleteJob(k)
+		}
+		for _, n := range tx.Nodes() {
+			live := false
+			for _, a := range tx.AllocsOfNode(n.ID) {
+				live = live || !a.ClientTerminalStatus()
+			}
+			if n.Status == api.NodeStatusDown && !live {
+				tx.DeleteNode(n.ID)
+			}
+		}
+		return nil
+	})
+}
+
+// SetSchedulerConfig changes the scheduler configuration; with cas only if the
+// index is still this one.
+func (s *Server) SetSchedulerConfig(c *api.SchedulerConfiguration, cas bool) (*api.SchedulerSetConfigurationResponse, error) {
+	resp := &api.SchedulerSetConfigurationResponse{}
+	switch c.SchedulerAlgorithm {
+	case "":
+		c.SchedulerAlgorithm = api.SchedulerAlgorithmBinpack
+	case api.SchedulerAlgorithmBinpack, api.SchedulerAlgorithmSpread:
+	default:
+		return nil, errorf(400, "invalid scheduler algorithm: %v", c.SchedulerAlgorithm)
+	}
+	err := s.update(state.EventSchedulerSettings, func(tx *state.Tx) error {
+		if cas && c.ModifyIndex != tx.SchedulerConfig().ModifyIndex {
+			return nil
+		}
+		tx.PutSchedulerConfig(c)
+		resp.Updated, resp.LastIndex = true, tx.Index
+		return nil
+	})
+	return resp, err
+}

@@ -1,0 +1,193 @@
+package server
+
+import (
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devnomad/sched"
+	"github.com/caravan-sched/caravan/internal/devnomad/state"
+)
+
+// healthy is when an allocation of a deployment will have run long enough to
+// count; zero is never, as it stands.
+func healthyAt(a *api.Allocation) time.Time {
+	if a.ClientStatus != api.AllocClientStatusRunning || a.Job == nil {
+		return time.Time{}
+	}
+	tg := a.Job.LookupTaskGroup(a.TaskGroup)
+	if tg == nil || tg.Update == nil {
+		return time.Time{}
+	}
+	var since time.Time
+	for _, t := range a.TaskStates {
+		if t.StartedAt.After(since) {
+			since = t.StartedAt
+		}
+	}
+	return since.Add(deref(tg.Update.MinHealthyTime))
+}
+
+func undecided(a *api.Allocation) bool {
+	return a.DeploymentStatus == nil || a.DeploymentStatus.Healthy == nil
+}
+
+// deploymentTimes are the times at which something about a deployment is due.
+func deploymentTimes(v *state.View) []time.Time {
+	var out []time.Time
+	for _, d := range v.Deployments() {
+		if d.Status != api.DeploymentStatusRunning {
+			continue
+		}
+		for _, st := range d.TaskGroups {
+			if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 {
+				out = append(out, st.RequireProgressBy)
+			}
+		}
+		for _, a := range v.AllocsOfJob(state.Key{Namespace: d.Namespace, ID: d.JobID}) {
+			if a.DeploymentID == d.ID && undecided(a) {
+				out = append(out, healthyAt(a))
+			}
+		}
+	}
+	return out
+}
+
+// watchDeployments marks members healthy or not, and ends deployments that
+// made no progress.
+func (s *Server) watchDeployments(now time.Time) bool {
+	did := false
+	err := s.store.Update(state.EventDeploymentHealth, now, func(tx *state.Tx) error {
+		for _, d := range tx.Deployments() {
+			if d.Status == api.DeploymentStatusRunning && s.watchDeployment(tx, d, now) {
+				did = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.logf("watch deployments: %v", err)
+	}
+	return did
+}
+
+func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time) bool {
+	c := copyDeployment(d)
+	changed, failed := false, ""
+	for _, a := range tx.AllocsOfJob(state.Key{Namespace: d.Namespace, ID: d.JobID}) {
+		st := c.TaskGroups[a.TaskGroup]
+		if a.DeploymentID != d.ID || st == nil || !undecided(a) {
+			continue
+		}
+		at := healthyAt(a)
+		good := !at.IsZero() && !at.After(now)
+		bad := a.ClientStatus == api.AllocClientStatusFailed
+		if !good && !bad {
+			continue
+		}
+		x := *a
+		x.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: &good, Timestamp: now, ModifyIndex: tx.Index}
+		tx.PutAlloc(&x)
+		changed = true
+		if good {
+			st.HealthyAllocs++
+			st.RequireProgressBy = now.Add(st.ProgressDeadline)
+		} else {
+			st.UnhealthyAllocs++
+			if st.ProgressDeadline == 0 {
+				failed = sched.DescDeployUnhealthy
+			}
+		}
+	}
+	for _, st := range c.TaskGroups {
+		if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !st.RequireProgressBy.After(now) {
+			failed = sched.DescDeployFailed
+		}
+	}
+	if !changed && failed == "" {
+		return false
+	}
+	if failed != "" {
+		s.failDeployment(tx, c, failed)
+	}
+	tx.PutDeployment(c)
+	if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
+		e := newEval(job, sched.TriggerDeployment)
+		e.DeploymentID = d.ID
+		tx.PutEval(e)
+	}
+	return true
+}
+
+// failDeployment ends a deployment; with auto_revert the newest stable version
+// is registered again, whatever it is.
+func (s *Server) failDeployment(tx *state.Tx, d *api.Deployment, why string) {
+	d.Status, d.StatusDescription = api.DeploymentStatusFailed, why
+	revert := false
+	for _, st := range d.TaskGroups {
+		revert = revert || st.AutoRevert
+	}
+	k := state.Key{Namespace: d.Namespace, ID: d.JobID}
+	cur := tx.Job(k)
+	if !revert || cur == nil || *cur.Version != d.JobVersion {
+		return
+	}
+	for _, j := range tx.JobVersions(k) {
+		if deref(j.Stable) && *j.Version != *cur.Version {
+			d.StatusDescription = why + " - rolling back to job version " + itoa(*j.Version)
+			if err := s.revert(tx, cur, *j.Version, &api.JobRegisterResponse{}); err != nil {
+				s.logf("revert job %s: %v", k.ID, err)
+			}
+			return
+		}
+	}
+	d.StatusDescription = why + " - no stable job version to auto revert to"
+}
+
+// markStable marks the version of a successful deployment stable.
+func markStable(tx *state.Tx, d *api.Deployment) {
+	tx.EditVersion(state.Key{Namespace: d.Namespace, ID: d.JobID}, d.JobVersion, func(j *api.Job) { j.Stable = ptr(true) })
+}
+
+// FailDeployment and PauseDeployment are what an operator may do to one.
+func (s *Server) FailDeployment(id string) error {
+	return s.update(state.EventDeployment, func(tx *state.Tx) error {
+		d := tx.Deployment(id)
+		switch {
+		case d == nil:
+			return errorf(404, "deployment not found")
+		case !state.DeploymentActive(d):
+			return errorf(400, "can't fail terminal deployment")
+		}
+		c := copyDeployment(d)
+		s.failDeployment(tx, c, "Deployment marked as failed")
+		tx.PutDeployment(c)
+		if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
+			tx.PutEval(newEval(job, sched.TriggerDeployment))
+		}
+		return nil
+	})
+}
+
+// PauseDeployment pauses a deployment or lets it go on.
+func (s *Server) PauseDeployment(id string, pause bool) error {
+	return s.update(state.EventDeployment, func(tx *state.Tx) error {
+		d := tx.Deployment(id)
+		switch {
+		case d == nil:
+			return errorf(404, "deployment not found")
+		case !state.DeploymentActive(d):
+			return errorf(400, "can't pause terminal deployment")
+		}
+		c := copyDeployment(d)
+		c.Status, c.StatusDescription = api.DeploymentStatusRunning, "Deployment is running"
+		if pause {
+			c.Status, c.StatusDescription = api.DeploymentStatusPaused, "Deployment is paused"
+		}
+		tx.PutDeployment(c)
+		if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
+			tx.PutEval(newEval(job, sched.TriggerDeployment))
+		}
+		return nil
+	})
+}

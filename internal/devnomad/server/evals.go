@@ -1,0 +1,214 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devnomad/sched"
+	"github.com/caravan-sched/caravan/internal/devnomad/state"
+)
+
+// runEval runs the most urgent evaluation that is due; false is none.
+func (s *Server) runEval(now time.Time) bool {
+	ran := false
+	err := s.store.Update(state.EventPlanResult, now, func(tx *state.Tx) error {
+		if tx.SchedulerConfig().PauseEvalBroker {
+			return nil
+		}
+		var next *api.Evaluation
+		for _, e := range tx.EvalsWith(api.EvalStatusPending) {
+			due := !e.WaitUntil.After(now)
+			if due && (next == nil || e.Priority > next.Priority) {
+				next = e
+			}
+		}
+		if next != nil {
+			ran = true
+			s.process(tx, next, now)
+		}
+		return nil
+	})
+	if err != nil {
+		s.logf("run evaluation: %v", err)
+	}
+	return ran
+}
+
+// process decides an evaluation and stores what follows.
+func (s *Server) process(tx *state.Tx, eval *api.Evaluation, now time.Time) {
+	out := sched.Process(&tx.View, eval, now, s.rng)
+	s.applyOutcome(tx, out)
+	e := *eval
+	e.SnapshotIndex = tx.Index - 1
+	e.FailedTGAllocs, e.QueuedAllocations = out.Failed, out.Queued
+	e.AnnotatePlan, e.PlanAnnotations = false, nil
+	if out.Deployment != nil {
+		e.DeploymentID = out.Deployment.ID
+	}
+	for _, f := range out.Followups {
+		tx.PutEval(f)
+		e.NextEval = f.ID
+	}
+	if len(out.Failed) == 0 {
+		e.Status = api.EvalStatusComplete
+		tx.PutEval(&e)
+		return
+	}
+	if eval.TriggeredBy == sched.TriggerQueued {
+		// A blocked evaluation that still cannot place everything blocks again.
+		e.Status, e.StatusDescription = api.EvalStatusBlocked, sched.DescBlocked
+		e.ClassEligibility, e.EscapedComputedClass = out.Classes, out.Escaped
+		tx.PutEval(&e)
+		s.dropOlderBlocked(tx, &e)
+		return
+	}
+	blocked := &api.Evaluation{
+		ID: uuid.NewString(), Namespace: e.Namespace, JobID: e.JobID, JobModifyIndex: e.JobModifyIndex,
+		Priority: e.Priority, Type: e.Type, TriggeredBy: sched.TriggerQueued,
+		Status: api.EvalStatusBlocked, StatusDescription: sched.DescBlocked, PreviousEval: e.ID,
+		ClassEligibility: out.Classes, EscapedComputedClass: out.Escaped,
+		FailedTGAllocs: out.Failed, QueuedAllocations: out.Queued,
+	}
+	e.Status, e.BlockedEval = api.EvalStatusComplete, blocked.ID
+	tx.PutEval(blocked)
+	tx.PutEval(&e)
+	s.dropOlderBlocked(tx, blocked)
+}
+
+// dropOlderBlocked keeps one blocked evaluation per job.
+func (s *Server) dropOlderBlocked(tx *state.Tx, keep *api.Evaluation) {
+	for _, b := range tx.EvalsOfJob(state.Key{Namespace: keep.Namespace, ID: keep.JobID}) {
+		if b.Status == api.EvalStatusBlocked && b.ID != keep.ID {
+			c := *b
+			c.Status = api.EvalStatusCancelled
+			c.StatusDescription = fmt.Sprintf("existing blocked evaluation exists for job %q", keep.JobID)
+			tx.PutEval(&c)
+		}
+	}
+}
+
+func (s *Server) applyOutcome(tx *state.Tx, out *sched.Outcome) {
+	for _, d := range out.DeploymentUpdates {
+		tx.PutDeployment(d)
+		if d.Status == api.DeploymentStatusSuccessful {
+			markStable(tx, d)
+		}
+	}
+	preempted := map[state.Key]bool{}
+	for _, st := range out.Stops {
+		a := *tx.Alloc(st.Alloc.ID)
+		a.DesiredStatus, a.DesiredDescription = api.AllocDesiredStatusStop, st.Description
+		if st.ClientStatus != "" {
+			a.ClientStatus = st.ClientStatus
+		}
+		if st.FollowupEval != "" {
+			a.FollowupEvalID = st.FollowupEval
+		}
+		if st.PreemptedBy != "" {
+			a.DesiredStatus, a.PreemptedByAllocation = api.AllocDesiredStatusEvict, st.PreemptedBy
+			a.DesiredDescription = "Preempted by alloc ID " + st.PreemptedBy
+			preempted[state.Key{Namespace: a.Namespace, ID: a.JobID}] = true
+		}
+		tx.PutAlloc(&a)
+	}
+	placed := map[string]int{}
+	for _, a := range out.Puts {
+		if tx.Alloc(a.ID) == nil {
+			placed[a.TaskGroup]++
+			if prev := tx.Alloc(a.PreviousAllocation); prev != nil {
+				p := *prev
+				p.NextAllocation = a.ID
+				tx.PutAlloc(&p)
+			}
+		}
+		c := *a
+		if cur := tx.Alloc(a.ID); cur != nil && cur.NextAllocation != "" {
+			c.NextAllocation = cur.NextAllocation
+		}
+		tx.PutAlloc(&c)
+	}
+	s.countPlaced(tx, out, placed)
+	for k := range preempted {
+		if job := tx.Job(k); job != nil {
+			tx.PutEval(newEval(job, sched.TriggerPreemption))
+		}
+	}
+}
+
+// countPlaced stores a new deployment, or counts placements in the running
+// one.
+func (s *Server) countPlaced(tx *state.Tx, out *sched.Outcome, placed map[string]int) {
+	d := out.Deployment
+	if d == nil {
+		for _, a := range out.Puts {
+			if d = tx.Deployment(a.DeploymentID); d != nil {
+				d = copyDeployment(d)
+				break
+			}
+		}
+	}
+	if d == nil {
+		return
+	}
+	for group, n := range placed {
+		if st := d.TaskGroups[group]; st != nil {
+			st.PlacedAllocs += n
+		}
+	}
+	tx.PutDeployment(d)
+}
+
+func copyDeployment(d *api.Deployment) *api.Deployment {
+	c := *d
+	c.TaskGroups = map[string]*api.DeploymentState{}
+	for g, st := range d.TaskGroups {
+		c.TaskGroups[g] = ptr(*st)
+	}
+	return &c
+}
+
+// unblock queues the blocked evaluations that capacity on a node of the class
+// may help: those that a unique constraint escaped, those that found the class
+// eligible, and those that never saw it.
+func unblock(tx *state.Tx, class string) {
+	for _, e := range tx.EvalsWith(api.EvalStatusBlocked) {
+		ok, known := e.ClassEligibility[class]
+		if e.EscapedComputedClass || ok || !known {
+			c := *e
+			c.Status, c.StatusDescription = api.EvalStatusPending, ""
+			tx.PutEval(&c)
+		}
+	}
+}
+
+// evalsForNode creates evaluations for everything that runs on a node, and for
+// system jobs, which go to every node.
+func evalsForNode(tx *state.Tx, id, trigger string) []string {
+	var ids []string
+	seen := map[state.Key]bool{}
+	add := func(job *api.Job) {
+		k := state.JobKey(job)
+		if !seen[k] {
+			seen[k] = true
+			e := newEval(job, trigger)
+			e.NodeID = id
+			tx.PutEval(e)
+			ids = append(ids, e.ID)
+		}
+	}
+	for _, a := range tx.AllocsOfNode(id) {
+		k := state.Key{Namespace: a.Namespace, ID: a.JobID}
+		if job := tx.Job(k); job != nil && !(state.Terminal(a) && a.ClientTerminalStatus()) {
+			add(job)
+		}
+	}
+	for _, job := range tx.Jobs("*") {
+		if t := *job.Type; (t == api.JobTypeSystem || t == api.JobTypeSysbatch) && !deref(job.Stop) {
+			add(job)
+		}
+	}
+	return ids
+}
