@@ -15,10 +15,7 @@ variable "gpu_model" {
 variable "trainer" {
   type    = string
   default = <<-EOT
-    # Members that share a node run in groups of their own, so the index of
-    # the stage comes from the job's meta when it is there.
-    stage="$${NOMAD_META_caravan_index:-$NOMAD_ALLOC_INDEX}"
-    echo "stage $stage on GPUs $CUDA_VISIBLE_DEVICES"
+    echo "stage $NOMAD_ALLOC_INDEX on GPUs $CUDA_VISIBLE_DEVICES"
     step=0
     while [ "$step" -lt "$STEPS" ]; do
       sleep 1

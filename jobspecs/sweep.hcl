@@ -14,12 +14,9 @@ variable "steps" {
 variable "trial" {
   type    = string
   default = <<-EOT
-    # Trials run in groups of their own, so the index of the trial comes from
-    # the job's meta when it is there.
-    index="$${NOMAD_META_caravan_index:-$NOMAD_ALLOC_INDEX}"
     set -- $LEARNING_RATES
-    shift "$index"
-    echo "trial $index: learning rate $1 on GPU $CUDA_VISIBLE_DEVICES"
+    shift "$NOMAD_ALLOC_INDEX"
+    echo "trial $NOMAD_ALLOC_INDEX: learning rate $1 on GPU $CUDA_VISIBLE_DEVICES"
     step=0
     while [ "$step" -lt "$STEPS" ]; do
       sleep 1
