@@ -208,25 +208,34 @@ func TestAlwaysConflictingGivesUp(t *testing.T) {
 // record.
 func (r *rig) admit(t *testing.T, phase record.Phase) {
 	t.Helper()
+	pinned := r.place(t, phase)
+	r.nomad.mu.Lock()
+	defer r.nomad.mu.Unlock()
+	r.nomad.store(key, pinned)
+}
+
+// place writes the record of a placement and returns the job to be registered.
+func (r *rig) place(t *testing.T, phase record.Phase) *api.Job {
+	t.Helper()
 	rec := r.records.data[key]
 	members := []model.Member{
 		{Group: "train", Index: 0, Rank: 0, Node: "aaaaaaaa-0001", GPUs: gpus("a")},
 		{Group: "train", Index: 1, Rank: 1, Node: "bbbbbbbb-0002", GPUs: gpus("b")},
 	}
-	cluster, _ := r.gateway.cfg.Cluster(t.Context())
+	cluster, err := r.gateway.cfg.Cluster(t.Context())
+	if err != nil {
+		t.Fatalf("look at the cluster: %v", err)
+	}
 	pinned, err := rewrite.Pin(rec.Original, members, cluster)
 	if err != nil {
 		t.Fatalf("pin: %v", err)
 	}
-	ns := "default"
-	pinned.Namespace = &ns
+	pinned.Namespace = new("default")
 	rec.Phase, rec.Members, rec.PlacedHash = phase, members, rec.SpecHash
 	r.records.index++
 	rec.ModifyIndex = r.records.index
 	r.records.data[key] = rec
-	r.nomad.mu.Lock()
-	defer r.nomad.mu.Unlock()
-	r.nomad.store(key, pinned)
+	return pinned
 }
 
 func gpus(prefix string) []string {
@@ -507,7 +516,12 @@ func TestDecisionInTheAnswer(t *testing.T) {
 					t.Errorf("waited for %s/%s %s before it was there", ns, job, hash)
 				}
 				if test.pinned {
-					go r.admit(t, record.PhaseAdmitted)
+					pinned := r.place(t, record.PhaseAdmitted)
+					go func() {
+						r.nomad.mu.Lock()
+						defer r.nomad.mu.Unlock()
+						r.nomad.store(key, pinned)
+					}()
 				}
 				return test.wait(ctx, ns, job, hash)
 			}
