@@ -38,6 +38,8 @@ type Env struct {
 	// Sleep waits between two looks at a job; it returns early with the
 	// context's error.
 	Sleep func(context.Context, time.Duration) error
+	// Agent runs a planner.
+	Agent Agent
 }
 
 // app is one invocation.
@@ -154,6 +156,7 @@ func (a *app) root() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "jobs", Title: "Jobs:"},
 		&cobra.Group{ID: "cluster", Title: "Cluster:"},
+		&cobra.Group{ID: "operate", Title: "Operation:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -163,6 +166,7 @@ func (a *app) root() *cobra.Command {
 	}
 	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand())
+	add("operate", a.agentCommand())
 	root.AddCommand(a.versionCommand())
 	return root
 }

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,8 +12,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -100,6 +105,16 @@ func TestCommands(t *testing.T) {
 		"run left to Nomad": {
 			change: func(f *fakePlanner) { delete(f.answers, "GET /caravan/v1/explain/default/train-gang") },
 			args:   []string{"run", jobPath}, wantOut: []string{"Caravan leaves this job to Nomad"},
+		},
+		"run at an address that is Nomad's own": {
+			change: func(f *fakePlanner) {
+				for key := range f.answers {
+					if strings.Contains(key, httpapi.Prefix) {
+						delete(f.answers, key)
+					}
+				}
+			},
+			args: []string{"run", jobPath}, wantCode: 1, wantErr: []string{"the job is registered, but what answers at http", "is no Caravan planner"},
 		},
 		"run refused": {
 			change: func(f *fakePlanner) { f.fail["PUT /v1/jobs"] = 400 },
@@ -280,6 +295,55 @@ func TestJSON(t *testing.T) {
 	}
 	if out.Explain == nil || out.Explain.State != model.StateRunning || out.Managed == nil || !*out.Managed || out.EvalID != "e1" {
 		t.Errorf("run --json: %+v", out)
+	}
+}
+
+func TestAgent(t *testing.T) {
+	good := writeFile(t, "good.hcl", "log_level = \"debug\"\n")
+	bad := writeFile(t, "bad.hcl", "log_levle = \"debug\"\n")
+	tests := map[string]struct {
+		args     []string
+		agentErr error
+		wantCode int
+		wantRuns int
+		wantOut  string
+		wantErr  string
+	}{
+		"runs":               {args: []string{"agent", "-config", good}, wantRuns: 1, wantErr: "[DEBUG] caravan: started"},
+		"with less log":      {args: []string{"agent", "-config", good, "-log-level=warn"}, wantRuns: 1},
+		"with JSON log":      {args: []string{"agent", "-config", good, "-log-json"}, wantRuns: 1, wantErr: `"@message":"started"`},
+		"fails":              {args: []string{"agent", "-config", good}, agentErr: errors.New("the port is taken"), wantCode: 1, wantRuns: 1, wantErr: "run planner: the port is taken"},
+		"checks":             {args: []string{"agent", "-config", good, "-check"}, wantOut: "The configuration is valid."},
+		"faulty file":        {args: []string{"agent", "-config", bad}, wantCode: 1, wantErr: "log_levle"},
+		"file is not there":  {args: []string{"agent", "-config", "/no/file"}, wantCode: 1, wantErr: "/no/file"},
+		"log level is wrong": {args: []string{"agent", "-log-level", "loud"}, wantCode: 2, wantErr: `"loud": it is one of trace`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			runs := 0
+			code := Run(t.Context(), tc.args, Env{
+				Stdout: &out, Stderr: &errOut, Now: time.Now,
+				LookupEnv: func(string) (string, bool) { return "", false },
+				Agent: func(_ context.Context, cfg config.Config, log hclog.Logger) error {
+					runs++
+					if cfg.Listen.Address == "" {
+						t.Error("the configuration is not complete")
+					}
+					log.Debug("started")
+					return tc.agentErr
+				},
+			})
+			if code != tc.wantCode || runs != tc.wantRuns {
+				t.Errorf("code %d after %d runs, want %d after %d\n%s", code, runs, tc.wantCode, tc.wantRuns, errOut.String())
+			}
+			if !strings.Contains(out.String(), tc.wantOut) || !strings.Contains(errOut.String(), tc.wantErr) {
+				t.Errorf("output %q, error output %q; want %q and %q", out.String(), errOut.String(), tc.wantOut, tc.wantErr)
+			}
+			if tc.wantErr == "" && errOut.Len() > 0 {
+				t.Errorf("unexpected error output %q", errOut.String())
+			}
+		})
 	}
 }
 

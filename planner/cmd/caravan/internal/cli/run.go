@@ -103,6 +103,9 @@ func (a *app) follow(ctx context.Context, out *registered, wait bool) error {
 		e, err := planner.Explain(ctx, out.Namespace, out.Job)
 		out.Managed = new(!errors.Is(err, httpapi.ErrNotFound))
 		if !*out.Managed {
+			if err := isPlanner(ctx, planner); err != nil {
+				return fmt.Errorf("the job is registered, but %w", err)
+			}
 			return nil
 		}
 		if err != nil {

@@ -31,12 +31,26 @@ func (a *app) explain(ctx context.Context, planner *httpapi.Client, arg string) 
 		e, err = planner.Explain(ctx, namespace, job)
 	}
 	if errors.Is(err, httpapi.ErrNotFound) {
+		if err := isPlanner(ctx, planner); err != nil {
+			return e, err
+		}
 		return e, fmt.Errorf("there is no managed job %q in namespace %q; `caravan status` lists them", job, namespace)
 	}
 	if err != nil {
 		return e, fmt.Errorf("explain %s: %w", arg, err)
 	}
 	return e, nil
+}
+
+// isPlanner tells "not found" by a planner from an address where none is, for
+// instance Nomad's own.
+func isPlanner(ctx context.Context, planner *httpapi.Client) error {
+	if _, err := planner.Status(ctx); errors.Is(err, httpapi.ErrNotFound) {
+		return fmt.Errorf("what answers at %s is no Caravan planner; say with --address or CARAVAN_ADDR where it runs", planner.Address())
+	} else if err != nil {
+		return fmt.Errorf("read status: %w", err)
+	}
+	return nil
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -153,6 +167,9 @@ func (a *app) topologyCommand() *cobra.Command {
 			}
 			node, err := planner.NodeTopology(cmd.Context(), argv[0])
 			if errors.Is(err, httpapi.ErrNotFound) {
+				if err := isPlanner(cmd.Context(), planner); err != nil {
+					return err
+				}
 				return fmt.Errorf("there is no node %q; `caravan topology` lists them", argv[0])
 			}
 			if err != nil {
