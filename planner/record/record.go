@@ -32,6 +32,10 @@ const (
 	PhaseReleased Phase = "released"
 )
 
+// ArrivingFor is how long the gateway takes at most from a record to the
+// registration of its job.
+const ArrivingFor = 30 * time.Second
+
 // Record is about one job.
 type Record struct {
 	Namespace string `json:"namespace"`
@@ -51,6 +55,9 @@ type Record struct {
 	Phase Phase `json:"phase"`
 	// Members is the placement in force in admitted and running.
 	Members []model.Member `json:"members,omitempty"`
+	// Unpinned is set while Members are where Nomad put them by itself, before
+	// Caravan knew the job: nothing pins them, and they run on as they are.
+	Unpinned bool `json:"unpinned,omitempty"`
 	// Reason is the last decision's.
 	Reason   string    `json:"reason,omitempty"`
 	Admitted time.Time `json:"admitted,omitzero"`
@@ -65,6 +72,11 @@ type Record struct {
 	// right. Whoever records a submission that came past the gateway sets it to
 	// one less than the index at which it was found.
 	PriorIndex uint64 `json:"prior_index,omitempty"`
+	// Arriving is when the gateway wrote the record, which it does before it
+	// registers the job. For the while that a registration may take
+	// (ArrivingFor), a job that is missing, or that is at PriorIndex still, is
+	// no sign that the record is wrong.
+	Arriving time.Time `json:"arriving,omitzero"`
 
 	// ModifyIndex is the Variable's, for check-and-set. 0: not stored yet.
 	ModifyIndex uint64 `json:"-"`
