@@ -41,9 +41,9 @@ type Options struct {
 	Capacity client.Capacity
 }
 
-// DefaultCapacity is what a node has to give. It is not the machine's: tasks
-// are not limited to what they asked for.
-var DefaultCapacity = client.Capacity{CPUMHz: 64000, Cores: 32, MemoryMiB: 256 << 10, DiskMiB: 1 << 20}
+// DefaultCapacity is what a node has to give: a DGX H100's, so that job files
+// written for real GPU nodes fit. Tasks are not limited to what they asked for.
+var DefaultCapacity = client.Capacity{CPUMHz: 224_000, Cores: 112, MemoryMiB: 2 << 20, DiskMiB: 1 << 20}
 
 const defaultLostAfter = 27 * time.Second
 

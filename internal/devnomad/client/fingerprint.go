@@ -19,9 +19,9 @@ import (
 // NomadVersion is the version whose behaviour the stand-in follows.
 const NomadVersion = "2.0.5"
 
-// Drivers are the task drivers that every node has. raw_exec and exec both run
-// plain processes; mock_driver runs none.
-var Drivers = []string{"exec", "mock_driver", "raw_exec"}
+// Drivers are the task drivers that every node has. raw_exec runs plain
+// processes, mock_driver none.
+var Drivers = []string{"mock_driver", "raw_exec"}
 
 // fingerprint is the node as it registers.
 func (c *Client) fingerprint() *state.Node {
@@ -58,8 +58,10 @@ func (c *Client) fingerprint() *state.Node {
 	for i := range cfg.Capacity.Cores {
 		n.NodeResources.Cpu.ReservableCpuCores = append(n.NodeResources.Cpu.ReservableCpuCores, uint16(i))
 	}
+	n.Resources = &api.Resources{CPU: &cfg.Capacity.CPUMHz, MemoryMB: &cfg.Capacity.MemoryMiB, DiskMB: &cfg.Capacity.DiskMiB}
+	n.Reserved = &api.Resources{CPU: new(int), MemoryMB: new(int), DiskMB: new(int)}
 	if cfg.Node.DistinctClass {
-		n.Attributes["caravan.distinct_class"] = cfg.Node.Name
+		n.Meta["caravan_dev_class"] = cfg.Node.Name
 	}
 	for _, d := range Drivers {
 		n.Attributes["driver."+d] = "1"

@@ -124,7 +124,7 @@ func exitOf(err error) exit {
 	return exit{err: err}
 }
 
-// command builds the process of a raw_exec or exec task.
+// command builds the process of a raw_exec task.
 func (t *taskRunner) command(env map[string]string) (*exec.Cmd, []*os.File, error) {
 	path, _ := t.task.Config["command"].(string)
 	if path == "" {
