@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -18,9 +17,6 @@ const (
 	// attempts is how often a registration is tried when planner and user change
 	// one job at the same time.
 	attempts = 5
-	// finishTimeout bounds what must be brought to an end after the record was
-	// written, whether or not the client still listens.
-	finishTimeout = 30 * time.Second
 	// neverIndex is a job index that no Nomad reaches.
 	neverIndex = math.MaxInt64
 )
@@ -131,8 +127,10 @@ type outcome struct {
 	released bool
 	// refused is Nomad's refusal.
 	refused *reply
-	// unchanged: nothing was registered, current is the job as it is.
+	// unchanged: nothing was registered. current and record are the job as it is
+	// and what is remembered of it.
 	unchanged bool
+	record    *record.Record
 	// kept: registered with the placement in force.
 	kept    bool
 	current *api.Job
@@ -155,7 +153,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 		return outcome{}, p
 	}
 	if same(s, rec, current) {
-		return outcome{unchanged: rec.Phase != record.PhaseReleased, released: rec.Phase == record.PhaseReleased, current: current}, nil
+		return outcome{unchanged: rec.Phase != record.PhaseReleased, released: rec.Phase == record.PhaseReleased, current: current, record: rec}, nil
 	}
 	next := g.newRecord(r, s, rec, current)
 	if live(current) && rec != nil {
@@ -218,6 +216,7 @@ func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, 
 		Submitter: g.submitterOf(r.Context(), r),
 		Submitted: g.cfg.Now(),
 		Phase:     record.PhaseQueued,
+		Arriving:  g.cfg.Now(),
 	}
 	if current != nil {
 		next.PriorIndex = deref(current.JobModifyIndex)
@@ -237,7 +236,7 @@ func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, 
 // the record back when Nomad refuses.
 func (g *Gateway) commit(r *http.Request, s *submission, old, next *record.Record, job, current *api.Job) (outcome, error) {
 	// From here on a client that hangs up must not leave half of it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), finishTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), record.ArrivingFor)
 	defer cancel()
 	if err := g.cfg.Records.Put(ctx, next); errors.Is(err, record.ErrConflict) {
 		return outcome{}, errAgain

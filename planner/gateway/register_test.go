@@ -45,7 +45,7 @@ func TestNewJobIsRecordedAndGated(t *testing.T) {
 			rec := r.records.data[key]
 			want := record.Record{
 				Namespace: "default", JobID: "train", SpecHash: gangspec.Hash(gang()), Submitter: "alice (acc-1)",
-				Submitted: submitted, Phase: record.PhaseQueued, Source: &api.JobSubmission{Source: "job \"train\" {}", Format: "hcl2"},
+				Submitted: submitted, Arriving: submitted, Phase: record.PhaseQueued, Source: &api.JobSubmission{Source: "job \"train\" {}", Format: "hcl2"},
 				ModifyIndex: 1,
 			}
 			if diff := cmp.Diff(want, rec, cmpopts.IgnoreFields(record.Record{}, "Original"), unexported); diff != "" {
@@ -266,7 +266,8 @@ func TestUnchangedSubmissionChangesNothing(t *testing.T) {
 			if test.admitted {
 				r.admit(t, record.PhaseRunning)
 				r.wait = func(context.Context, string, string, string) (httpapi.Explain, error) {
-					return httpapi.Explain{Job: httpapi.Job{State: model.StateRunning, Reason: "2 nodes in rack r1"}}, nil
+					t.Error("waited for a decision on a job that runs")
+					return httpapi.Explain{}, nil
 				}
 			}
 			if test.evals != nil {
@@ -500,7 +501,7 @@ func TestDecisionInTheAnswer(t *testing.T) {
 		"nothing decided in time": {func(ctx context.Context, _, _, _ string) (httpapi.Explain, error) {
 			<-ctx.Done()
 			return httpapi.Explain{}, ctx.Err()
-		}, false, "Caravan: queued; nothing was decided within 1ms. See `caravan explain train`.", "eval-101"},
+		}, false, "Caravan: queued; the decision is not there yet. See `caravan explain train`.", "eval-101"},
 		"no leader": {func(context.Context, string, string, string) (httpapi.Explain, error) {
 			return httpapi.Explain{}, errors.New("no leader")
 		}, false, "Caravan: queued; the planner does not decide at the moment: no leader. The job starts when it does.", "eval-101"},
@@ -508,7 +509,7 @@ func TestDecisionInTheAnswer(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			if strings.Contains(test.want, "1ms") {
+			if strings.Contains(test.want, "not there yet") {
 				r.gateway.cfg.Wait = time.Millisecond
 			}
 			r.wait = func(ctx context.Context, ns, job, hash string) (httpapi.Explain, error) {

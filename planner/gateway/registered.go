@@ -14,6 +14,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/record"
 )
 
 // pollEvery is the pause between two queries where Nomad does not block.
@@ -140,11 +141,14 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	prefix := "Caravan: "
 	if out.unchanged {
 		prefix = "Caravan: unchanged, nothing was registered; "
+		if out.record.Phase == record.PhaseAdmitted || out.record.Phase == record.PhaseRunning {
+			return prefix + string(out.record.Phase) + reason(": ", out.record.Reason)
+		}
 	}
 	explain, err := g.cfg.Waiter.WaitDecision(ctx, s.namespace, s.id, s.hash)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
-		return prefix + "queued; nothing was decided within " + max(g.cfg.Wait, 0).String() + ". See `caravan explain " + s.id + "`."
+		return prefix + "queued; the decision is not there yet. See `caravan explain " + s.id + "`."
 	case err != nil:
 		return prefix + "queued; the planner does not decide at the moment: " + err.Error() + ". The job starts when it does."
 	case !admitted(explain):
@@ -153,18 +157,18 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	if !out.unchanged {
 		g.follow(ctx, s, resp)
 	}
-	return prefix + string(explainState(explain)) + ": " + explain.Reason
+	return prefix + "admitted" + reason(": ", explain.Reason)
+}
+
+func reason(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
 }
 
 func admitted(e httpapi.Explain) bool {
 	return e.State == model.StateAdmitted || e.State == model.StateRunning || e.Action == model.ActionAdmit
-}
-
-func explainState(e httpapi.Explain) model.State {
-	if e.State == model.StateRunning {
-		return model.StateRunning
-	}
-	return model.StateAdmitted
 }
 
 // queuedText is why a job waits and how many are before it.
