@@ -9,6 +9,8 @@
 package rewrite
 
 import (
+	"errors"
+
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/gangspec"
@@ -111,7 +113,7 @@ func Gate(orig *api.Job) (*api.Job, error) {
 // GateCurrent returns the job as it is in Nomad now with the gate added and
 // nothing else changed, so that what runs of it runs on undisturbed.
 func GateCurrent(cur *api.Job) (*api.Job, error) {
-	job, err := gangspec.Submitted(cur)
+	job, err := submitted(cur)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +121,14 @@ func GateCurrent(cur *api.Job) (*api.Job, error) {
 		job.Constraints = append(job.Constraints, gate())
 	}
 	return job, nil
+}
+
+// submitted is gangspec.Submitted of a job that must be there.
+func submitted(job *api.Job) (*api.Job, error) {
+	if job == nil {
+		return nil, errors.New("rewrite a job: there is none")
+	}
+	return gangspec.Submitted(job)
 }
 
 // calmUpdates keeps Nomad from rolling a service job out step by step, which

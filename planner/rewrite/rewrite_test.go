@@ -195,9 +195,6 @@ func TestPin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(test.done) > 0 && *got.TaskGroups[0].Count == 0 {
-				back.TaskGroups[0].Count = test.job.TaskGroups[0].Count
-			}
 			if gangspec.Hash(back) != before {
 				t.Errorf("Strip is not what was pinned:\n%s", cmp.Diff(lines(test.job), lines(back)))
 			}

@@ -16,7 +16,7 @@ import (
 // back from orig, the original as it is remembered; without one (nil) what is
 // there stays.
 func Strip(cur, orig *api.Job) (*api.Job, error) {
-	job, err := gangspec.Submitted(cur)
+	job, err := submitted(cur)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func Release(cur, orig *api.Job) (job *api.Job, kept bool, err error) {
 		job, err = Strip(cur, orig)
 		return job, false, err
 	}
-	if job, err = gangspec.Submitted(cur); err != nil {
+	if job, err = submitted(cur); err != nil {
 		return nil, false, err
 	}
 	job.Constraints = own(job.Constraints)

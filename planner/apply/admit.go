@@ -1,0 +1,244 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// admission carries one decision out.
+type admission struct {
+	executor *Executor
+	round    *round
+	decision model.Decision
+	// record is the job's record if it was only just made.
+	record *record.Record
+	job    *job
+}
+
+// run admits the job: Nomad is asked whether it would place the members as
+// decided, the record is written, the pinned job is registered. A nil result
+// means that there was nothing to do.
+func (a *admission) run(ctx context.Context, k key) *Result {
+	m, ok := a.round.view.Job(k.namespace, k.job)
+	if !ok {
+		return nil
+	}
+	a.job = a.round.job(m)
+	if a.job.rec == nil {
+		a.job.rec = a.record
+	}
+	result := &Result{Namespace: k.namespace, Job: k.job, Kind: KindAdmit, Reason: a.decision.Reason}
+	if why := a.premature(); why != "" {
+		result.Reason = why
+		return result
+	}
+	if result.Err = a.executor.waiting(k, deref(m.Current.JobModifyIndex), a.round.view.Taken); result.Err != nil {
+		return result
+	}
+	result.Changed, result.Err = a.admit(ctx)
+	return result
+}
+
+// premature says why a decision is not carried out although it was made.
+func (a *admission) premature() string {
+	rec, cur := a.job.rec, a.job.cur
+	switch {
+	case rec == nil || rec.Original == nil:
+		return "the job is not recorded yet"
+	case deref(cur.Stop):
+		return "the job was stopped"
+	case rec.RetryAfter.After(a.round.view.Taken):
+		return fmt.Sprintf("it is tried again after %s", rec.RetryAfter.Format(time.RFC3339))
+	case rec.Phase == record.PhaseQueued && len(a.job.live()) > 0:
+		return "what runs of an earlier version is stopped first"
+	case rec.Phase == record.PhaseQueued:
+		return ""
+	case rec.Phase == record.PhaseRunning && rec.Unpinned && a.runs():
+		return "the members that Nomad placed by itself run on first"
+	case rec.Phase == record.PhaseRunning || rec.Phase == record.PhaseAdmitted:
+		if a.job.m.Model.Gang == model.GangGroup || a.job.m.Model.Gang == model.GangNone {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the job is %s", rec.Phase)
+}
+
+// runs says whether any member in force holds something.
+func (a *admission) runs() bool {
+	return a.job.first(func(s observe.MemberState) bool { return s.State.Holds() }) != nil
+}
+
+func (a *admission) admit(ctx context.Context) (changed bool, err error) {
+	j := a.job
+	inForce := j.pinnable()
+	done := j.done()
+	fresh := a.newMembers(inForce, done)
+	if len(fresh) == 0 {
+		return false, nil
+	}
+	fit, pinned, why, err := a.rehearse(ctx, inForce, fresh, done)
+	if err != nil {
+		a.executor.note(j.key(), deref(j.cur.JobModifyIndex), a.round.view.Taken, err)
+		return false, err
+	}
+	if len(fit) == 0 {
+		rec := j.next("it does not fit: " + why)
+		j.count(rec)
+		if err := a.executor.put(ctx, rec); err != nil {
+			return false, err
+		}
+		return true, fmt.Errorf("admit job %q: %w: %s", j.m.ID, ErrNoFit, why)
+	}
+	rec := j.next(a.decision.Reason)
+	rec.Phase, rec.PlacedHash, rec.Unpinned = record.PhaseAdmitted, rec.SpecHash, false
+	rec.Members = append(a.ended(), append(inForce, fit...)...)
+	rec.Admitted, rec.Deadline = a.round.view.Taken, a.round.view.Taken.Add(a.executor.opts.Deadline)
+	if err := a.executor.put(ctx, rec); err != nil {
+		return false, err
+	}
+	rewrite.Note(pinned, "Caravan: "+a.decision.Reason, j.link())
+	err = a.executor.register(ctx, j.m.Namespace, pinned, deref(j.cur.JobModifyIndex), rec.Source)
+	a.executor.note(j.key(), deref(j.cur.JobModifyIndex), a.round.view.Taken, err)
+	return true, err
+}
+
+// ended are the members of the placement that have ended; they stay in the
+// record so that they are not placed again.
+func (a *admission) ended() []model.Member {
+	gone := map[rewrite.Place]bool{}
+	for _, d := range a.job.done() {
+		gone[d] = true
+	}
+	var out []model.Member
+	for _, s := range a.job.states {
+		if gone[rewrite.Place{Group: s.Member.Group, Index: s.Member.Index}] {
+			out = append(out, s.Member)
+		}
+	}
+	return out
+}
+
+// newMembers are the decision's members that are not in force yet.
+func (a *admission) newMembers(inForce []model.Member, done []rewrite.Place) []model.Member {
+	have := map[rewrite.Place]bool{}
+	for _, m := range inForce {
+		have[rewrite.Place{Group: m.Group, Index: m.Index}] = true
+	}
+	for _, d := range done {
+		have[d] = true
+	}
+	return slices.DeleteFunc(slices.Clone(a.decision.Members), func(m model.Member) bool {
+		return have[rewrite.Place{Group: m.Group, Index: m.Index}]
+	})
+}
+
+// rehearse asks Nomad what it would do. It returns the new members that Nomad
+// would place as decided, and the job that pins them: all of a gang or none.
+func (a *admission) rehearse(ctx context.Context, inForce, fresh []model.Member, done []rewrite.Place) (fit []model.Member, pinned *api.Job, why string, err error) {
+	orig := a.job.rec.Original
+	for len(fresh) > 0 {
+		pinned, err = rewrite.Pin(orig, slices.Concat(inForce, fresh), a.round.pins(), done...)
+		if err != nil {
+			return nil, nil, err.Error(), nil
+		}
+		refused, whole, err := a.dryRun(ctx, pinned)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		if whole != "" {
+			return nil, nil, whole, nil
+		}
+		if len(refused) == 0 {
+			return fresh, pinned, "", nil
+		}
+		first := slices.Min(slices.Collect(maps.Keys(refused)))
+		why = fmt.Sprintf("Nomad would not place group %q: %s", first, refused[first])
+		left := a.without(pinned, fresh, refused)
+		if len(left) == len(fresh) {
+			// It refuses what is in force already.
+			return nil, nil, why, nil
+		}
+		fresh = left
+	}
+	return nil, nil, why, nil
+}
+
+// without drops the members of refused groups: none is left of a gang.
+func (a *admission) without(pinned *api.Job, fresh []model.Member, refused map[string]string) []model.Member {
+	if g := a.job.m.Model.Gang; g != model.GangNone && g != model.GangGroup {
+		return nil
+	}
+	gone := map[string]bool{}
+	goneMember := map[rewrite.Place]bool{}
+	for _, g := range pinned.TaskGroups {
+		if _, ok := refused[deref(g.Name)]; !ok {
+			continue
+		}
+		group, index, split := rewrite.Origin(g)
+		if split && a.job.m.Model.Gang == model.GangNone {
+			goneMember[rewrite.Place{Group: group, Index: index}] = true
+		} else {
+			gone[group] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(fresh), func(m model.Member) bool {
+		return gone[m.Group] || goneMember[rewrite.Place{Group: m.Group, Index: m.Index}]
+	})
+}
+
+// dryRun plans the job in Nomad. refused are the groups that would not be
+// placed as pinned, with Nomad's reasons; whole is a reason against all of it.
+func (a *admission) dryRun(ctx context.Context, pinned *api.Job) (refused map[string]string, whole string, err error) {
+	ns := a.job.m.Namespace
+	plan, _, err := a.executor.client.Jobs().PlanOpts(pinned, &api.PlanOptions{Diff: false}, (&api.WriteOptions{Namespace: ns}).WithContext(ctx))
+	if err != nil {
+		return nil, "", classify(fmt.Sprintf("plan job %q", a.job.m.ID), capability("submit-job", ns), err)
+	}
+	if plan.JobModifyIndex != deref(a.job.cur.JobModifyIndex) {
+		return nil, "", fmt.Errorf("plan job %q: %w", a.job.m.ID, ErrChanged)
+	}
+	if plan.Annotations != nil && len(plan.Annotations.PreemptedAllocs) > 0 {
+		p := plan.Annotations.PreemptedAllocs[0]
+		return nil, fmt.Sprintf("Nomad would evict %d allocations for it, of job %q among others; turn its own preemption off", len(plan.Annotations.PreemptedAllocs), p.JobID), nil
+	}
+	refused = map[string]string{}
+	for _, g := range pinned.TaskGroups {
+		metric := plan.FailedTGAllocs[deref(g.Name)]
+		if metric != nil && rewrite.IsPinned(&api.Job{TaskGroups: []*api.TaskGroup{g}}) {
+			refused[deref(g.Name)] = explain(metric)
+		}
+	}
+	return refused, "", nil
+}
+
+// explain says in words why Nomad would not place a group, leaving out the
+// nodes that the pin itself excludes.
+func explain(m *api.AllocationMetric) string {
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(m.DimensionExhausted)) {
+		parts = append(parts, fmt.Sprintf("%s exhausted on %d nodes", what, m.DimensionExhausted[what]))
+	}
+	for _, what := range slices.Sorted(maps.Keys(m.ConstraintFiltered)) {
+		if !strings.Contains(what, "${node.unique.id}") {
+			parts = append(parts, fmt.Sprintf("%s excludes %d nodes", what, m.ConstraintFiltered[what]))
+		}
+	}
+	for _, what := range m.QuotaExhausted {
+		parts = append(parts, "quota reached: "+what)
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("of %d nodes none is left", m.NodesEvaluated)
+	}
+	return strings.Join(parts, ", ")
+}

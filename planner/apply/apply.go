@@ -1,0 +1,160 @@
+// Package apply carries decisions out in Nomad. The Checker compares what is
+// intended (the records) with what Nomad shows (a View) and says what is to be
+// done next; the Executor does it. Every step may be repeated and may stop
+// anywhere: the intention is always written before Nomad is told to act, so
+// the next look at Nomad finds what is left to do.
+package apply
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// Options say how patient Caravan is.
+type Options struct {
+	// Deadline is how long all members of an admitted gang may take to be
+	// placed.
+	Deadline time.Duration
+	// RetryInitial is the wait after the first failed admission; it doubles
+	// with every further one, up to RetryMax.
+	RetryInitial, RetryMax time.Duration
+	// Settle is how long a member of a running gang may be missing before the
+	// gang counts as broken: Nomad restarts tasks and moves allocations in
+	// several steps. A member whose node is lost is missing at once.
+	Settle time.Duration
+	// Link returns the address of the page about a job, which is put into the
+	// job's ui block; nil puts none.
+	Link func(namespace, job string) string
+}
+
+// The defaults of Options.
+const (
+	DefaultDeadline     = 60 * time.Second
+	DefaultRetryInitial = 5 * time.Second
+	DefaultRetryMax     = 5 * time.Minute
+	DefaultSettle       = 15 * time.Second
+)
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field    *time.Duration
+		fallback time.Duration
+	}{
+		{&o.Deadline, DefaultDeadline}, {&o.RetryInitial, DefaultRetryInitial},
+		{&o.RetryMax, DefaultRetryMax}, {&o.Settle, DefaultSettle},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.fallback
+		}
+	}
+	return o
+}
+
+// backoff is the wait after the n-th failed admission, n ≥ 1.
+func (o Options) backoff(n int) time.Duration {
+	wait := o.RetryInitial
+	for range n - 1 {
+		if wait *= 2; wait >= o.RetryMax {
+			return o.RetryMax
+		}
+	}
+	return min(wait, o.RetryMax)
+}
+
+// Kind says what a step is for.
+type Kind string
+
+// The kinds of steps.
+const (
+	// KindAdopt: a job is seen for the first time.
+	KindAdopt Kind = "adopt"
+	// KindResubmit: the user has changed a job in Nomad itself.
+	KindResubmit Kind = "resubmit"
+	// KindGate: a queued job is gated, and what runs of it is stopped.
+	KindGate Kind = "gate"
+	// KindPin: an admitted or running job is registered with its pins.
+	KindPin Kind = "pin"
+	// KindRunning: every member was seen placed.
+	KindRunning Kind = "running"
+	// KindRollback: an admission has failed or a gang is broken.
+	KindRollback Kind = "rollback"
+	// KindRequeue: a roll-back is through.
+	KindRequeue Kind = "requeue"
+	// KindTrim: some members or groups go back to the queue.
+	KindTrim Kind = "trim"
+	// KindNote: only the record changes.
+	KindNote Kind = "note"
+	// KindForget: the job has ended, its record goes.
+	KindForget Kind = "forget"
+	// KindAdmit: a decision is carried out.
+	KindAdmit Kind = "admit"
+)
+
+// Step is what is to be done next about one job, in this order: the record is
+// written, the job is registered, allocations are stopped. It ends at the
+// first thing that fails.
+type Step struct {
+	Namespace string
+	Job       string
+	Kind      Kind
+	// Reason is a sentence for people.
+	Reason string
+	// Put is the record to write; nil leaves it.
+	Put *record.Record
+	// ReadSource tells to read the job's source in Nomad, at Version, into Put.
+	ReadSource bool
+	Version    int
+	// Register is the job to register, if its modify index in Nomad is still
+	// Index; nil leaves it.
+	Register *api.Job
+	Index    uint64
+	// Source goes along with Register.
+	Source *api.JobSubmission
+	// Stop are IDs of allocations to stop.
+	Stop []string
+	// Forget is the record to delete; nil deletes none.
+	Forget *record.Record
+}
+
+// Result says what became of a step or of a decision.
+type Result struct {
+	Namespace string
+	Job       string
+	Kind      Kind
+	Reason    string
+	// Changed is set when anything was written, so that a new look at Nomad is
+	// worth its while.
+	Changed bool
+	// Err wraps one of the package's sentinels, or record.ErrConflict.
+	Err error
+}
+
+// Cluster is the part of a view that pins are made with.
+func Cluster(v *observe.View) *rewrite.Cluster {
+	nodes := make([]rewrite.Node, len(v.Nodes))
+	for i, n := range v.Nodes {
+		nodes[i] = rewrite.Node{ID: n.ID, GPUs: n.GPUs, Meta: n.Meta}
+	}
+	keys := make([]string, 0, len(v.LevelMeta))
+	for _, key := range v.LevelMeta {
+		if key != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return rewrite.NewCluster(nodes, keys)
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

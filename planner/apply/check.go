@@ -1,0 +1,347 @@
+package apply
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// Checker says what is to be done next, by what is intended and what is there.
+// It changes nothing. It may be used by one goroutine at a time.
+type Checker struct {
+	opts Options
+
+	mu sync.Mutex
+	// hashes remembers the user's version of each job by the job's index.
+	hashes map[key]hashed
+	// missing is since when a gang has not been whole.
+	missing map[key]time.Time
+}
+
+type key struct{ namespace, job string }
+
+type hashed struct {
+	index      uint64
+	recordHash string
+	hash       string
+}
+
+// NewChecker returns a Checker.
+func NewChecker(opts Options) *Checker {
+	return &Checker{opts: opts.withDefaults(), hashes: map[key]hashed{}, missing: map[key]time.Time{}}
+}
+
+// Check returns the next step for each job that needs one, in the view's
+// order. The view's time is the time.
+func (c *Checker) Check(v *observe.View) []Step {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := newRound(c, v)
+	var steps []Step
+	present := map[key]bool{}
+	for i := range v.Managed {
+		j := r.job(&v.Managed[i])
+		present[j.key()] = true
+		if step := j.check(); step != nil {
+			steps = append(steps, *step)
+		}
+	}
+	for _, rec := range v.Orphans {
+		if entering(rec, v.Taken) {
+			continue
+		}
+		steps = append(steps, Step{Namespace: rec.Namespace, Job: rec.JobID, Kind: KindForget,
+			Reason: "Nomad does not know the job any more", Forget: rec})
+	}
+	for k := range c.hashes {
+		if !present[k] {
+			delete(c.hashes, k)
+		}
+	}
+	for k := range c.missing {
+		if !present[k] {
+			delete(c.missing, k)
+		}
+	}
+	return steps
+}
+
+// entryTime is how long a registration through the gateway may take between
+// its record and its job. A record whose job has not come by then is wrong.
+const entryTime = time.Minute
+
+// entering says whether a submission was recorded so lately that its job may
+// still be on its way to Nomad.
+func entering(rec *record.Record, now time.Time) bool {
+	return now.Sub(rec.Submitted) < entryTime
+}
+
+// round is one Check.
+type round struct {
+	*Checker
+	view    *observe.View
+	allocs  map[string]model.Alloc
+	cluster *rewrite.Cluster
+}
+
+func newRound(c *Checker, v *observe.View) *round {
+	r := &round{Checker: c, view: v, allocs: map[string]model.Alloc{}}
+	if v.Snapshot != nil {
+		for _, a := range v.Snapshot.Allocs {
+			r.allocs[a.ID] = a
+		}
+	}
+	return r
+}
+
+func (r *round) pins() *rewrite.Cluster {
+	if r.cluster == nil {
+		r.cluster = Cluster(r.view)
+	}
+	return r.cluster
+}
+
+// job is one job in a round.
+type job struct {
+	*round
+	m   *observe.Managed
+	rec *record.Record
+	cur *api.Job
+	// states are the members in force; see settle.
+	states []observe.MemberState
+}
+
+func (r *round) job(m *observe.Managed) *job {
+	j := &job{round: r, m: m, rec: m.Record, cur: m.Current}
+	if j.rec != nil {
+		j.states = fresh(m, j.rec)
+	}
+	return j
+}
+
+// fresh are the members' states without what ended in an earlier submission:
+// its allocations stay in Nomad for a while, and they may be of the same nodes
+// and GPUs.
+func fresh(m *observe.Managed, rec *record.Record) []observe.MemberState {
+	out := make([]observe.MemberState, len(m.Members))
+	for i, s := range m.Members {
+		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.PriorIndex {
+			s.Alloc, s.State = nil, observe.AllocNone
+		}
+		out[i] = s
+	}
+	return out
+}
+
+func (j *job) key() key { return key{j.m.Namespace, j.m.ID} }
+
+func (j *job) now() time.Time { return j.view.Taken }
+
+// step begins a step about the job.
+func (j *job) step(kind Kind, reason string) *Step {
+	return &Step{Namespace: j.m.Namespace, Job: j.m.ID, Kind: kind, Reason: reason}
+}
+
+// next is a copy of the record, to be changed and written.
+func (j *job) next(reason string) *record.Record {
+	out := *j.rec
+	if reason != "" {
+		out.Reason = reason
+	}
+	return &out
+}
+
+// check is the next step, nil if there is none.
+func (j *job) check() *Step {
+	if j.cur == nil {
+		return nil
+	}
+	stopped, dead := deref(j.cur.Stop), deref(j.cur.Status) == "dead"
+	live := j.live()
+	switch {
+	case j.rec == nil && (stopped || dead):
+		return nil
+	case j.rec == nil:
+		return j.adopt(len(live))
+	case j.rec.Phase == record.PhaseReleased:
+		return nil
+	case stopped && len(live) == 0, dead && j.through():
+		step := j.step(KindForget, "the job has ended")
+		step.Forget = j.rec
+		return step
+	case stopped:
+		return nil
+	}
+	if deref(j.cur.JobModifyIndex) <= j.rec.PriorIndex && entering(j.rec, j.now()) {
+		return nil
+	}
+	if step := j.resubmitted(); step != nil {
+		return step
+	}
+	switch j.rec.Phase {
+	case record.PhaseAdmitted:
+		return j.admitted()
+	case record.PhaseRunning:
+		return j.running()
+	case record.PhaseRollback:
+		return j.rollback(live)
+	default:
+		return j.queued(live)
+	}
+}
+
+// through says whether a dead job's members have done what they were placed
+// for. Nomad calls other jobs dead for a moment, too.
+func (j *job) through() bool {
+	if j.rec.Phase != record.PhaseRunning && j.rec.Phase != record.PhaseAdmitted {
+		return false
+	}
+	for _, s := range j.states {
+		if s.State.Holds() || s.State == observe.AllocNone && j.rec.Phase == record.PhaseAdmitted {
+			return false
+		}
+	}
+	return true
+}
+
+// live are the allocations that still hold something and whose client can be
+// reached.
+func (j *job) live() []*api.AllocationListStub {
+	var out []*api.AllocationListStub
+	for _, a := range j.m.Allocs {
+		if held, ok := j.allocs[a.ID]; ok && !held.Lost {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// stoppable are the IDs of the allocations that hold something and that are
+// not told to stop yet. Lost ones are told too: they obey when their node is
+// back.
+func (j *job) stoppable(only func(*api.AllocationListStub) bool) []string {
+	var out []string
+	for _, a := range j.m.Allocs {
+		if _, holds := j.allocs[a.ID]; holds && a.DesiredStatus == api.AllocDesiredStatusRun && only(a) {
+			out = append(out, a.ID)
+		}
+	}
+	return out
+}
+
+func all(*api.AllocationListStub) bool { return true }
+
+// adopt makes a record of a job that is seen for the first time.
+func (j *job) adopt(live int) *Step {
+	orig, err := rewrite.Strip(j.cur, nil)
+	if err != nil {
+		return j.step(KindNote, fmt.Sprintf("the job cannot be read: %v", err))
+	}
+	step := j.step(KindAdopt, "")
+	rec := j.submission(orig)
+	step.Put, step.ReadSource, step.Version = rec, true, int(deref(j.cur.Version))
+	gated := rewrite.IsGated(j.cur)
+	switch {
+	case j.m.Adopted, live > 0 && j.m.Model.Gang == model.GangNone:
+		rec.Phase, rec.PlacedHash, rec.Unpinned = record.PhaseRunning, rec.SpecHash, true
+		for _, s := range j.m.Members {
+			rec.Members = append(rec.Members, s.Member)
+		}
+		rec.Reason = "Nomad placed it by itself before Caravan saw it; it runs on where it is"
+		if !j.m.Adopted && !gated {
+			rec.Reason = "Nomad placed a part of it by itself before Caravan saw it; that runs on where it is, and the rest is placed when it has ended"
+			step.Register, err = rewrite.GateCurrent(j.cur)
+		}
+	default:
+		if live > 0 {
+			rec.Phase = record.PhaseRollback
+			rec.Reason = "Nomad placed a part of the gang by itself; that is stopped, and the gang waits whole"
+		}
+		if !gated {
+			step.Register, err = j.gated(orig)
+		}
+	}
+	if err != nil {
+		return j.step(KindNote, fmt.Sprintf("the job cannot be gated: %v", err))
+	}
+	step.Reason, step.Index = rec.Reason, deref(j.cur.JobModifyIndex)
+	return step
+}
+
+// submission is the record of a submission that came past the gateway.
+func (j *job) submission(orig *api.Job) *record.Record {
+	rec := &record.Record{
+		Namespace: j.m.Namespace, JobID: j.m.ID, Original: orig, SpecHash: gangspec.Hash(orig),
+		Submitter: deref(j.cur.NomadTokenID), Submitted: j.m.Model.Submitted, Phase: record.PhaseQueued,
+	}
+	if i := deref(j.cur.JobModifyIndex); i > 0 {
+		rec.PriorIndex = i - 1
+	}
+	return rec
+}
+
+// resubmitted finds a version that the user has registered with Nomad itself.
+// What runs of the one before is stopped when the new one is queued.
+func (j *job) resubmitted() *Step {
+	if j.userHash() == j.rec.SpecHash {
+		return nil
+	}
+	orig, err := rewrite.Strip(j.cur, j.rec.Original)
+	if err != nil {
+		return j.step(KindNote, fmt.Sprintf("the job cannot be read: %v", err))
+	}
+	rec := j.submission(orig)
+	rec.Submitted = time.Unix(0, deref(j.cur.SubmitTime)).UTC()
+	rec.PlacedHash, rec.Members, rec.ModifyIndex = j.rec.PlacedHash, j.rec.Members, j.rec.ModifyIndex
+	rec.Reason = "the job was changed in Nomad itself; the new version is queued"
+	step := j.step(KindResubmit, rec.Reason)
+	step.Put, step.ReadSource, step.Version = rec, true, int(deref(j.cur.Version))
+	if !rewrite.IsGated(j.cur) {
+		if step.Register, err = j.gated(orig); err != nil {
+			return j.step(KindNote, fmt.Sprintf("the job cannot be gated: %v", err))
+		}
+		step.Index = deref(j.cur.JobModifyIndex)
+	}
+	return step
+}
+
+// userHash names the user's version of the job as it is in Nomad; the
+// record's where it cannot be told.
+func (j *job) userHash() string {
+	index := deref(j.cur.JobModifyIndex)
+	known := j.hashes[j.key()]
+	if known.hash != "" && known.index == index && known.recordHash == j.rec.SpecHash {
+		return known.hash
+	}
+	own, err := rewrite.Strip(j.cur, j.rec.Original)
+	if err != nil {
+		return j.rec.SpecHash
+	}
+	hash := gangspec.Hash(own)
+	j.hashes[j.key()] = hashed{index: index, recordHash: j.rec.SpecHash, hash: hash}
+	return hash
+}
+
+// gated is the user's job with the gate.
+func (j *job) gated(orig *api.Job) (*api.Job, error) {
+	out, err := rewrite.Gate(orig)
+	if err == nil {
+		rewrite.Note(out, "Caravan holds this job until all that belongs together can be placed.", j.link())
+	}
+	return out, err
+}
+
+func (j *job) link() string {
+	if j.opts.Link == nil {
+		return ""
+	}
+	return j.opts.Link(j.m.Namespace, j.m.ID)
+}

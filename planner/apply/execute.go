@@ -1,0 +1,196 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// writers bounds how many jobs are worked on at once.
+const writers = 8
+
+// Records is where the records are kept; record.Store is one.
+type Records interface {
+	Put(ctx context.Context, rec *record.Record) error
+	Delete(ctx context.Context, rec *record.Record) error
+}
+
+// Executor does what is to be done. It keeps nothing but how often Nomad has
+// refused what, so another one can take over at any moment.
+type Executor struct {
+	client  *api.Client
+	records Records
+	checker *Checker
+	opts    Options
+
+	mu      sync.Mutex
+	refused map[key]refusals
+}
+
+// NewExecutor returns an Executor. Client and records are the planner's own.
+func NewExecutor(client *api.Client, records Records, opts Options) *Executor {
+	return &Executor{client: client, records: records, checker: NewChecker(opts), opts: opts.withDefaults(), refused: map[key]refusals{}}
+}
+
+// Execute brings Nomad closer to what is intended: first what the Checker
+// finds to be done, then the plan's admissions, in their order. plan may be
+// nil. Jobs that a step has changed are admitted only after the next look. It
+// returns one result for each thing that was tried.
+func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Plan) []Result {
+	steps := e.checker.Check(v)
+	results := e.Run(ctx, v, steps)
+	touched := map[key]bool{}
+	for i, step := range steps {
+		if step.Register != nil || len(step.Stop) > 0 || step.Forget != nil || results[i].Err != nil {
+			touched[key{step.Namespace, step.Job}] = true
+		} else if step.Put != nil {
+			// Only remembered: the decision on the job still holds.
+			if m, ok := v.Job(step.Namespace, step.Job); !ok || m.Record != nil {
+				touched[key{step.Namespace, step.Job}] = true
+			}
+		}
+	}
+	if plan == nil {
+		return results
+	}
+	newRecords := map[key]*record.Record{}
+	for _, step := range steps {
+		if step.Put != nil {
+			newRecords[key{step.Namespace, step.Job}] = step.Put
+		}
+	}
+	r := newRound(e.checker, v)
+	for _, d := range plan.Decisions {
+		k := key{d.Namespace, d.Job}
+		if k.namespace == "" {
+			k.namespace = api.DefaultNamespace
+		}
+		if d.Action != model.ActionAdmit || touched[k] || halted(results) {
+			continue
+		}
+		a := &admission{executor: e, round: r, decision: d, record: newRecords[k]}
+		if result := a.run(ctx, k); result != nil {
+			results = append(results, *result)
+		}
+	}
+	return results
+}
+
+func halted(results []Result) bool {
+	for _, r := range results {
+		if halts(r.Err) {
+			return true
+		}
+	}
+	return false
+}
+
+// Run takes the steps, several jobs at once, and returns a result for each. When
+// Nomad as a whole is in trouble the steps left are not tried.
+func (e *Executor) Run(ctx context.Context, v *observe.View, steps []Step) []Result {
+	results := make([]Result, len(steps))
+	var mu sync.Mutex
+	var halt error
+	var group errgroup.Group
+	group.SetLimit(writers)
+	for i := range steps {
+		step := &steps[i]
+		results[i] = Result{Namespace: step.Namespace, Job: step.Job, Kind: step.Kind, Reason: step.Reason}
+		group.Go(func() error {
+			mu.Lock()
+			stop := halt
+			mu.Unlock()
+			if stop != nil {
+				results[i].Err = fmt.Errorf("not tried: %w", stop)
+				return nil
+			}
+			results[i].Changed, results[i].Err = e.take(ctx, v, step)
+			if halts(results[i].Err) {
+				mu.Lock()
+				halt = results[i].Err
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no step returns its error to the group
+	return results
+}
+
+// take takes one step.
+func (e *Executor) take(ctx context.Context, v *observe.View, step *Step) (changed bool, err error) {
+	k := key{step.Namespace, step.Job}
+	if err := e.waiting(k, step.Index, v.Taken); err != nil {
+		return false, err
+	}
+	if step.Put != nil {
+		if step.ReadSource {
+			step.Put.Source = e.source(ctx, step)
+			step.Source = step.Put.Source
+		}
+		if err := e.put(ctx, step.Put); err != nil {
+			return false, err
+		}
+		changed = true
+	}
+	if step.Register != nil {
+		if err := e.register(ctx, step.Namespace, step.Register, step.Index, step.Source); err != nil {
+			e.note(k, step.Index, v.Taken, err)
+			return changed, err
+		}
+		changed = true
+	}
+	for _, id := range step.Stop {
+		if err := e.stop(ctx, step.Namespace, id); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	if step.Forget != nil {
+		if err := e.records.Delete(ctx, step.Forget); err != nil {
+			return changed, variablesError("delete record", err)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+func (e *Executor) put(ctx context.Context, rec *record.Record) error {
+	return variablesError("write record", e.records.Put(ctx, rec))
+}
+
+func (e *Executor) register(ctx context.Context, namespace string, job *api.Job, index uint64, source *api.JobSubmission) error {
+	_, _, err := e.client.Jobs().RegisterOpts(job, &api.RegisterOptions{
+		EnforceIndex: true, ModifyIndex: index, Submission: source,
+	}, (&api.WriteOptions{Namespace: namespace}).WithContext(ctx))
+	return classify(fmt.Sprintf("register job %q", deref(job.ID)), capability("submit-job", namespace), err)
+}
+
+func (e *Executor) stop(ctx context.Context, namespace, id string) error {
+	_, err := e.client.Allocations().Stop(&api.Allocation{ID: id}, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
+	err = classify(fmt.Sprintf("stop allocation %s", id), capability("alloc-lifecycle", namespace), err)
+	if isGone(err) {
+		return nil
+	}
+	return err
+}
+
+// source reads the job file of a version; nil if Nomad does not have it.
+func (e *Executor) source(ctx context.Context, step *Step) *api.JobSubmission {
+	sub, _, err := e.client.Jobs().Submission(step.Job, step.Version, (&api.QueryOptions{Namespace: step.Namespace}).WithContext(ctx))
+	if err != nil {
+		return nil
+	}
+	return sub
+}
+
+func capability(name, namespace string) string {
+	return fmt.Sprintf("the capability %s in namespace %q", name, namespace)
+}
