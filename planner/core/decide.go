@@ -218,8 +218,11 @@ func (c *cycle) explain(j *model.Job, g *gang, d *model.Decision) {
 	if c.fitsApart(truth, g) {
 		d.Detail.Code = codeNoDomain
 	}
-	d.Detail.MembersFit, d.Detail.Level, d.Detail.Domain = best.fit, best.level, best.path
 	kept := c.keep(j, g, why)
+	if kept.names != nil {
+		best = kept.in
+	}
+	d.Detail.MembersFit, d.Detail.Level, d.Detail.Domain = best.fit, best.level, best.path
 	d.Detail.Held = kept.names
 	d.Reason = c.waitReason(g, d, best, kept, why)
 	if why.code == "" {

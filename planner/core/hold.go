@@ -25,7 +25,8 @@ type claim struct {
 type kept struct {
 	names []string
 	busy  []int32
-	fit   int
+	// in is the domain in which it was kept.
+	in domainFit
 }
 
 // possibility says whether a gang could be placed in an emptier cluster, and
@@ -141,6 +142,9 @@ func (c *cycle) target(g *gang, view int) (best domainFit, ok bool) {
 			best, ok = f, true
 		}
 	})
+	if ok && best.domain < 0 {
+		best.path = c.nodePath(best.node)
+	}
 	return best, ok
 }
 
@@ -148,10 +152,10 @@ func (c *cycle) target(g *gang, view int) (best domainFit, ok bool) {
 func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 	now, later := c.views[viewNow], c.views[view]
 	owner := int32(len(c.holds) + 1)
-	var k kept
+	k := kept{in: f}
 	if f.domain < 0 {
 		now.State.Keep(f.node, owner)
-		k = kept{names: []string{nodeName(c.tree.Nodes[f.node].Model)}, busy: []int32{f.node}, fit: f.fit}
+		k = kept{names: []string{nodeName(c.tree.Nodes[f.node].Model)}, busy: []int32{f.node}, in: f}
 		if g.members == 1 {
 			r := g.unit.Parts[0].Request
 			c.claims[r] = claim{f.node, int(later.Summary(r).Fit(f.node).Members) - 1}
@@ -166,7 +170,6 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 		for _, node := range now.Fill(part.Request, f.domain, fit) {
 			onNode[node]++
 		}
-		k.fit += fit
 		lacking := part.Count - fit
 		summary := later.Summary(part.Request)
 		for _, node := range c.byFree(part.Request, f) {
@@ -228,5 +231,7 @@ func (c *cycle) shareClaim(g *gang) (kept, bool) {
 	}
 	cl.left--
 	c.claims[u.Parts[0].Request] = cl
-	return kept{names: []string{nodeName(c.tree.Nodes[cl.node].Model)}, busy: []int32{cl.node}}, true
+	f := domainFit{domain: -1, node: cl.node, level: model.LevelNode, path: c.nodePath(cl.node)}
+	newMeter(c.truth(), g).measure(&f)
+	return kept{names: []string{nodeName(c.tree.Nodes[cl.node].Model)}, busy: []int32{cl.node}, in: f}, true
 }

@@ -40,6 +40,9 @@ type Prepared struct {
 	// in more than health and eligibility.
 	catalog *place.Catalog
 	tree    *topo.Tree
+	// present are the nodes as they are now: the tree's, but for eligibility
+	// and health.
+	present []*model.Node
 	// allocsOn and membersOn are, by node, what holds something there.
 	allocsOn  [][]*model.Alloc
 	membersOn [][]jobMember
@@ -119,6 +122,10 @@ func (p *Prepared) build(tree *topo.Tree) {
 	}
 	for _, j := range p.jobs {
 		p.addMembers(j)
+	}
+	p.present = make([]*model.Node, n)
+	for i := range tree.Nodes {
+		p.present[i] = tree.Nodes[i].Model
 	}
 	for v := range p.views {
 		p.views[v] = place.NewEngine(p.catalog, topo.NewState(n))

@@ -115,19 +115,21 @@ func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
 
 // noNode says why no node at all can take a member.
 func (c *cycle) noNode(whole *place.Engine, g *gang, part int) string {
-	group := ""
+	of := ""
 	if len(g.groups) > 1 {
-		group = " of " + g.groups[part].Name
+		of = " of " + g.groups[part].Name
 	}
-	filtered := whole.Filtered(g.unit.Parts[part].Request)
-	if len(filtered) == 0 {
-		return "no node can take a member" + group + ": the cluster has no nodes"
+	if len(c.tree.Nodes) == 0 {
+		return fmt.Sprintf("no node can take a member%s: the cluster has no nodes", of)
 	}
-	return fmt.Sprintf("no node can take a member%s, not even an empty one: of %s %s",
-		group, plural(len(c.tree.Nodes), "node"), countList(filtered))
+	counts := countList(whole.Filtered(g.unit.Parts[part].Request))
+	if k := g.unit.Parts[part].Request.GPUs; k > 0 {
+		of += " with " + plural(k, "GPU")
+	}
+	return fmt.Sprintf("no node can take a member%s, not even an empty one; refused are %s", of, counts)
 }
 
-// countList is "12 fail constraint x, 3 lack memory" for counts by reason, the
+// countList is "12 (constraint x), 3 (memory)" for counts by reason, the
 // greatest first.
 func countList(counts map[string]int) string {
 	names := make([]string, 0, len(counts))
@@ -138,11 +140,10 @@ func countList(counts map[string]int) string {
 		x, y := names[a], names[b]
 		return counts[x] > counts[y] || counts[x] == counts[y] && x < y
 	})
-	parts := make([]string, len(names))
 	for i, name := range names {
-		parts[i] = fmt.Sprintf("%d by %s", counts[name], name)
+		names[i] = fmt.Sprintf("%s (%s)", plural(counts[name], "node"), name)
 	}
-	return strings.Join(parts, ", ") + " refused"
+	return strings.Join(names, ", ")
 }
 
 func (c *cycle) behindReason(g *gang) string {
@@ -243,8 +244,7 @@ func holderName(h holder) string {
 // awayList names the nodes that nothing may be placed on, with the reason.
 func (c *cycle) awayList() string {
 	var names []string
-	for i := range c.tree.Nodes {
-		m := c.tree.Nodes[i].Model
+	for _, m := range c.present {
 		unhealthy := 0
 		for k := range m.GPUs {
 			if m.GPUs[k].Unhealthy != "" {

@@ -26,9 +26,10 @@ func (p *Prepared) setRows(node int32) {
 	n := &p.tree.Nodes[node]
 	whole := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
 	empty := whole
-	empty.Closed = n.Model.Unschedulable != ""
-	for i := range n.Model.GPUs {
-		if n.Model.GPUs[i].Unhealthy != "" {
+	present := p.present[node]
+	empty.Closed = present.Unschedulable != ""
+	for i := range present.GPUs {
+		if present.GPUs[i].Unhealthy != "" {
 			empty.GPUs &^= 1 << i
 		}
 	}

@@ -87,13 +87,19 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 }
 
 // plainFit is how many members fit by resources, and what stops the next one.
+// A node on which more is held than it has takes nobody, as in Nomad, whatever
+// is asked for.
 func plainFit(ask, free model.Resources) (members int, why uint8) {
 	members = maxPerNode
 	limit := func(ask, free int, reason uint8) {
-		if ask <= 0 {
-			return
+		n := maxPerNode
+		switch {
+		case free < 0:
+			n = 0
+		case ask > 0:
+			n = free / ask
 		}
-		if n := max(free, 0) / ask; n < members {
+		if n < members {
 			members, why = n, reason
 		}
 	}

@@ -195,7 +195,10 @@ func (a *attempt) put(part int, node int32, count int, limit uint64) bool {
 	r := a.unit.Parts[part].Request
 	for i := range count {
 		free := a.State.Row(node).GPUs & limit
-		p, ok := a.pick(r, node, free, count-i)
+		p, ok := a.pickInIsland(r, node, free, count-i)
+		if !ok {
+			p, ok = a.pick(r, node, free, count-i)
+		}
 		if !ok {
 			return false
 		}
@@ -208,6 +211,24 @@ func (a *attempt) put(part int, node int32, count int, limit uint64) bool {
 		a.placed = append(a.placed, p)
 	}
 	return true
+}
+
+// pickInIsland chooses the GPUs of one member inside one island, on a node
+// whose GPUs differ: there an island may serve it out of several groups.
+func (a *attempt) pickInIsland(r *Request, node int32, free uint64, members int) (Placed, bool) {
+	if r.GPUs < 2 || len(a.Catalog.Tree.Nodes[node].Groups) < 2 {
+		return Placed{}, false
+	}
+	for _, island := range a.limits(node, true) {
+		if a.Catalog.capacity(r, node, free&island) == 0 {
+			continue
+		}
+		p, ok := a.pick(r, node, free&island, 1)
+		if ok && a.Catalog.capacity(r, node, free&^maskOf(p.GPUs)) >= members-1 {
+			return p, true
+		}
+	}
+	return Placed{}, false
 }
 
 // pick chooses the GPUs of one member such that the members still to come fit

@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/topo"
@@ -250,8 +251,14 @@ func (a *attempt) tryOne(level int) bool {
 	if !ok || level == atIsland && score&acrossBit != 0 {
 		return false
 	}
+	if !slices.ContainsFunc(a.limits(node, level == atIsland), func(limit uint64) bool { return a.put(part, node, 1, limit) }) {
+		return false
+	}
+	if len(a.placed[0].GPUs) < 2 {
+		level = atNode // a GPU by itself is in an island anyway
+	}
 	a.name(level, node)
-	return a.put(part, node, 1, ^uint64(0))
+	return true
 }
 
 // within reports whether a domain may be used: it holds the domain that the
@@ -271,20 +278,27 @@ func (a *attempt) within(domain int32) bool {
 	return true
 }
 
-// name records the node or island chosen.
+// name records the node or island chosen. An island's path ends in its number
+// in the node.
 func (a *attempt) name(level int, node int32) {
 	t := a.Catalog.Tree
 	n := &t.Nodes[node]
-	a.level = model.LevelNode
-	if level == atIsland {
-		a.level = model.LevelIsland
-	}
-	a.domain = n.Model.Name
+	a.level, a.domain = model.LevelNode, n.Model.Name
 	if a.domain == "" {
 		a.domain = n.Model.ID
 	}
 	if outer := t.Domains[n.Leaf].Path; outer != "" {
 		a.domain = outer + "/" + a.domain
+	}
+	if level != atIsland {
+		return
+	}
+	for i := range a.placed {
+		if gpus := a.placed[i].GPUs; len(gpus) > 0 {
+			a.level = model.LevelIsland
+			a.domain += "/" + strconv.Itoa(n.Model.GPUs[gpus[0]].Island)
+			return
+		}
 	}
 }
 

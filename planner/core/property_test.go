@@ -1,0 +1,317 @@
+package core
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/caravan-sched/caravan/planner/core/feasible"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// anyCluster draws a small cluster with some of it in use.
+func anyCluster(t *rapid.T) *model.Snapshot {
+	s := &model.Snapshot{Now: testNow, Levels: []string{"block", "rack"}}
+	for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
+		n := model.Node{ID: fmt.Sprintf("n%d", i), Datacenter: rapid.SampledFrom([]string{"dc1", "dc2"}).Draw(t, "dc"), Levels: map[string]string{}}
+		for level, values := range map[string][]string{"block": {"", "b1", "b2"}, "rack": {"", "r1", "r2"}} {
+			if v := rapid.SampledFrom(values).Draw(t, level); v != "" {
+				n.Levels[level] = v
+			}
+		}
+		n.Attributes = map[string]string{"meta.color": rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "color")}
+		n.Capacity = model.Resources{CPUMHz: rapid.IntRange(0, 4).Draw(t, "cpu") * 1000, MemoryMiB: 4000, DiskMiB: 4000}
+		if rapid.IntRange(0, 7).Draw(t, "closed") == 0 {
+			n.Unschedulable = "draining"
+		}
+		for g := range rapid.IntRange(0, 4).Draw(t, "gpus") {
+			gpu := model.GPU{UUID: fmt.Sprintf("n%d.%d", i, g), Vendor: "nvidia", Type: "gpu", Model: rapid.SampledFrom([]string{"A", "A", "B"}).Draw(t, "model"), Island: g / 2, NUMA: -1}
+			if rapid.IntRange(0, 9).Draw(t, "health") == 0 {
+				gpu.Unhealthy = "lost"
+			}
+			if rapid.IntRange(0, 3).Draw(t, "busy") == 0 {
+				a := model.Alloc{ID: "a" + gpu.UUID, Node: n.ID, GPUs: []string{gpu.UUID}, Resources: model.Resources{CPUMHz: 500}}
+				if rapid.Bool().Draw(t, "ported") {
+					a.Ports = []int{80}
+				}
+				s.Allocs = append(s.Allocs, a)
+			}
+			n.GPUs = append(n.GPUs, gpu)
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	return s
+}
+
+// anyJob draws a queued job. A plain one has one group and no distinctions.
+func anyJob(t *rapid.T, id int, plain bool) model.Job {
+	j := model.Job{ID: fmt.Sprintf("j%d", id), Type: "batch", State: model.StateQueued, Submitted: testNow.Add(time.Duration(rapid.IntRange(-9, 0).Draw(t, "age")) * time.Minute)}
+	j.Gang = rapid.SampledFrom([]model.Gang{model.GangJob, model.GangJob, model.GangGroup, model.GangNone}).Draw(t, "gang")
+	j.Topology = rapid.SampledFrom([]model.Topology{
+		{}, {}, {Mode: "require", Level: "rack"}, {Mode: "require", Level: "block"}, {Mode: "prefer", Level: "rack"},
+		{Mode: "require", Level: "node"}, {Mode: "require", Level: "island"},
+	}).Draw(t, "topology")
+	if rapid.IntRange(0, 4).Draw(t, "limited") == 0 {
+		j.Constraints = append(j.Constraints, model.Constraint{Left: "${meta.color}", Operand: "=", Right: "red"})
+	}
+	groups := 1
+	if !plain {
+		groups = rapid.IntRange(1, 2).Draw(t, "groups")
+		if rapid.IntRange(0, 5).Draw(t, "apart") == 0 {
+			j.Constraints = append(j.Constraints, model.Constraint{Operand: "distinct_hosts"})
+		}
+	}
+	for i := range groups {
+		g := model.TaskGroup{Name: fmt.Sprintf("g%d", i), Count: rapid.IntRange(1, 3).Draw(t, "count")}
+		g.Resources = model.Resources{CPUMHz: rapid.SampledFrom([]int{0, 500, 1500}).Draw(t, "mhz")}
+		names := []string{"gpu", "nvidia/gpu", "nvidia/gpu/A", "nvidia/gpu/B"}
+		for range rapid.IntRange(0, 2).Draw(t, "asks") {
+			g.Devices = append(g.Devices, model.DeviceAsk{Name: rapid.SampledFrom(names).Draw(t, "name"), Count: rapid.IntRange(1, 2).Draw(t, "gpus")})
+		}
+		if rapid.IntRange(0, 5).Draw(t, "port") == 0 {
+			g.Ports = []int{80}
+		}
+		if !plain && rapid.IntRange(0, 5).Draw(t, "quota") == 0 {
+			g.Constraints = append(g.Constraints, model.Constraint{Left: "${node.datacenter}", Operand: "distinct_property", Right: "2"})
+		}
+		j.Groups = append(j.Groups, g)
+	}
+	return j
+}
+
+func anySnapshot(t *rapid.T) *model.Snapshot {
+	s := anyCluster(t)
+	for i := range rapid.IntRange(1, 5).Draw(t, "jobs") {
+		s.Jobs = append(s.Jobs, anyJob(t, i, false))
+	}
+	return s
+}
+
+func mustDecide(t rapidOrTest, s *model.Snapshot, p Policy) *model.Plan {
+	plan, err := Decide(s, p)
+	if err != nil {
+		t.Fatalf("Decide: %v", err)
+	}
+	return plan
+}
+
+type rapidOrTest interface{ Fatalf(string, ...any) }
+
+// Nothing is oversubscribed, no gang partial, no requirement broken.
+func TestPlansAreLegal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anySnapshot(t)
+		plan := mustDecide(t, s, Policy{Order: rapid.SampledFrom([]string{"fifo", "besteffort"}).Draw(t, "order"), Strict: rapid.Bool().Draw(t, "strict")})
+		for _, fault := range planFaults(s, plan) {
+			t.Error(fault)
+		}
+	})
+}
+
+// The order of the snapshot's lists does not matter.
+func TestOrderDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anySnapshot(t)
+		shuffled := *s
+		shuffled.Nodes = rapid.Permutation(s.Nodes).Draw(t, "nodes")
+		shuffled.Jobs = rapid.Permutation(s.Jobs).Draw(t, "jobs")
+		shuffled.Allocs = rapid.Permutation(s.Allocs).Draw(t, "allocs")
+		if diff := cmp.Diff(mustDecide(t, s, Policy{}), mustDecide(t, &shuffled, Policy{})); diff != "" {
+			t.Fatalf("plans differ (-given +shuffled):\n%s", diff)
+		}
+	})
+}
+
+// Deciding leaves the prepared state as it was.
+func TestDecideChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anySnapshot(t)
+		p, err := Prepare(s, Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := func() (out []string) {
+			for _, v := range p.views {
+				for n := range v.State.Len() {
+					out = append(out, fmt.Sprintf("%+v", *v.State.Row(int32(n))))
+				}
+			}
+			return out
+		}
+		before := rows()
+		first := p.Decide(s.Now)
+		if diff := cmp.Diff(before, rows()); diff != "" {
+			t.Fatalf("state (-before +after):\n%s", diff)
+		}
+		if diff := cmp.Diff(first, p.Decide(s.Now)); diff != "" {
+			t.Fatalf("second plan (-first +second):\n%s", diff)
+		}
+	})
+}
+
+// A gang alone is admitted exactly when a legal placement exists.
+func TestFindsWhatBruteForceFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyCluster(t)
+		j := anyJob(t, 0, rapid.Bool().Draw(t, "plain"))
+		j.Gang = model.GangJob
+		s.Jobs = []model.Job{j}
+		d := mustDecide(t, s, Policy{}).Decisions[0]
+		want := bruteForce(s, &s.Jobs[0])
+		if got := d.Action == model.ActionAdmit; got != want {
+			t.Fatalf("admitted %v, brute force says %v: %s", got, want, d.Reason)
+		}
+	})
+}
+
+// An empty node more never makes the first in the queue unplaceable.
+func TestMoreNodesNeverHurtTheHead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyCluster(t)
+		j := anyJob(t, 0, true)
+		j.Gang = model.GangJob
+		s.Jobs = []model.Job{j}
+		before := mustDecide(t, s, Policy{}).Decisions[0].Action
+		extra := model.Node{ID: "more", Levels: map[string]string{"block": rapid.SampledFrom([]string{"b1", "b9"}).Draw(t, "block")}, Capacity: model.Resources{CPUMHz: 9000}}
+		for g := range 4 {
+			extra.GPUs = append(extra.GPUs, model.GPU{UUID: fmt.Sprint("more", g), Vendor: "nvidia", Type: "gpu", Model: "A"})
+		}
+		s.Nodes = append(s.Nodes, extra)
+		if after := mustDecide(t, s, Policy{}).Decisions[0]; before == model.ActionAdmit && after.Action != before {
+			t.Fatalf("was admitted, now: %s", after.Reason)
+		}
+	})
+}
+
+// bruteForce tries every placement of a gang of mode job.
+func bruteForce(s *model.Snapshot, j *model.Job) bool {
+	type slot struct {
+		node  *model.Node
+		free  uint64
+		cpu   int
+		ports bool
+		used  map[string]bool // groups
+		any   bool
+	}
+	var slots []*slot
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		sl := &slot{node: n, cpu: n.Capacity.CPUMHz, used: map[string]bool{}}
+		for g := range n.GPUs {
+			if n.GPUs[g].Unhealthy == "" {
+				sl.free |= 1 << g
+			}
+		}
+		for _, a := range s.Allocs {
+			if a.Node != n.ID {
+				continue
+			}
+			for g := range n.GPUs {
+				if slices.Contains(a.GPUs, n.GPUs[g].UUID) {
+					sl.free &^= 1 << g
+				}
+			}
+			sl.cpu -= a.Resources.CPUMHz
+			sl.ports = sl.ports || len(a.Ports) > 0
+		}
+		if n.Unschedulable == "" {
+			slots = append(slots, sl)
+		}
+	}
+	var members []*model.TaskGroup
+	for i := range j.Groups {
+		for range j.Groups[i].Count {
+			members = append(members, &j.Groups[i])
+		}
+	}
+	byDC := map[string]int{}
+	domain, apart := "", feasible.DistinctHosts(j.Constraints)
+	var place func(i int) bool
+	// serve tries every GPU set for every request of a member.
+	var serve func(sl *slot, g *model.TaskGroup, ask int, then func() bool) bool
+	serve = func(sl *slot, g *model.TaskGroup, ask int, then func() bool) bool {
+		if ask == len(g.Devices) {
+			return then()
+		}
+		d := g.Devices[ask]
+		for set := uint64(0); set < 1<<len(sl.node.GPUs); set++ {
+			if set&^sl.free != 0 || bits.OnesCount64(set) != d.Count {
+				continue
+			}
+			ok, kind, before := true, "", domain
+			for k := range sl.node.GPUs {
+				if set>>k&1 == 0 {
+					continue
+				}
+				m := sl.node.GPUs[k]
+				ok = ok && (kind == "" || kind == m.Model) && (d.Name == "gpu" || d.Name == "nvidia/gpu" || d.Name == "nvidia/gpu/"+m.Model)
+				kind = m.Model
+				if j.Topology.Mode == "require" && j.Topology.Level == "island" {
+					here := fmt.Sprint(sl.node.ID, "/", m.Island)
+					ok = ok && (domain == "" || domain == here || domain == sl.node.ID)
+					domain = here
+				}
+			}
+			if ok {
+				sl.free &^= set
+				if serve(sl, g, ask+1, then) {
+					return true
+				}
+				sl.free |= set
+			}
+			domain = before
+		}
+		return false
+	}
+	place = func(i int) bool {
+		if i == len(members) {
+			return true
+		}
+		g := members[i]
+		for _, sl := range slots {
+			if sl.cpu < g.Resources.CPUMHz || sl.cpu < 0 || len(g.Ports) > 0 && sl.ports || apart && sl.any {
+				continue
+			}
+			if len(j.Constraints) > 0 && j.Constraints[0].Left != "" && sl.node.Attributes["meta.color"] != "red" {
+				continue
+			}
+			dcKey := g.Name + sl.node.Datacenter
+			if len(g.Constraints) > 0 && byDC[dcKey] >= 2 {
+				continue
+			}
+			before := domain
+			if j.Topology.Mode == "require" && j.Topology.Level != "island" {
+				here := domainsOf(s, sl.node, j.Topology.Level, nil)[0]
+				if here == "" || domain != "" && domain != here {
+					continue
+				}
+				domain = here
+			} else if j.Topology.Mode == "require" {
+				if domain != "" && domain != sl.node.ID && domain[:len(sl.node.ID)] != sl.node.ID {
+					continue
+				}
+				if domain == "" {
+					domain = sl.node.ID
+				}
+			}
+			ports, any := sl.ports, sl.any
+			sl.cpu -= g.Resources.CPUMHz
+			sl.ports, sl.any = sl.ports || len(g.Ports) > 0, true
+			byDC[dcKey]++
+			if serve(sl, g, 0, func() bool { return place(i + 1) }) {
+				return true
+			}
+			byDC[dcKey]--
+			sl.cpu += g.Resources.CPUMHz
+			sl.ports, sl.any = ports, any
+			domain = before
+		}
+		return false
+	}
+	return place(0)
+}
