@@ -219,7 +219,7 @@ func TestCommands(t *testing.T) {
 func TestRunSubmits(t *testing.T) {
 	f := newFakePlanner(t)
 	vars := writeFile(t, "vars.hcl", "members = 3\n")
-	got := f.call(map[string]string{"NOMAD_TOKEN": "secret"}, jobFileText, "run", "--namespace", "default", "-var", "gpus=[4]", "-var-file", vars, "-")
+	got := f.call(map[string]string{"NOMAD_TOKEN": "secret"}, jobFileText, "run", "--namespace", "research", "--detach", "-var", "gpus=[4]", "-var-file", vars, "-")
 	if got.code != CodeOK || len(f.registered) != 1 {
 		t.Fatalf("code %d, %d jobs registered\n%s", got.code, len(f.registered), got.errOut)
 	}
@@ -229,8 +229,11 @@ func TestRunSubmits(t *testing.T) {
 		t.Errorf("submission (-want +got):\n%s", diff)
 	}
 	g := req.Job.TaskGroups[0]
-	if *g.Count != 3 || *g.Tasks[0].Resources.Devices[0].Count != 4 || *req.Job.Namespace != "default" {
+	if *g.Count != 3 || *g.Tasks[0].Resources.Devices[0].Count != 4 || *req.Job.Namespace != "research" {
 		t.Errorf("count %d, GPUs %d, namespace %q", *g.Count, *g.Tasks[0].Resources.Devices[0].Count, *req.Job.Namespace)
+	}
+	if diff := cmp.Diff(map[string]string{"PUT /v1/jobs/parse": "research", "PUT /v1/jobs": "research"}, f.namespaces); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]bool{"secret": true}, f.tokens); diff != "" {
 		t.Errorf("tokens (-want +got):\n%s", diff)

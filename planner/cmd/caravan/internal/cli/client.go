@@ -73,7 +73,9 @@ func (a *app) nomad() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := api.NewClient(&api.Config{Address: a.plannerAddress(), SecretID: a.nomadToken(), HttpClient: hc})
+	// Nomad checks the right to parse in a namespace too, before it knows the
+	// job's.
+	c, err := api.NewClient(&api.Config{Address: a.plannerAddress(), SecretID: a.nomadToken(), Namespace: a.jobNamespace(), HttpClient: hc})
 	if err != nil {
 		return nil, fmt.Errorf("make Nomad client: %w", err)
 	}
@@ -99,7 +101,7 @@ func (a *app) explained(err error) error {
 		err = nomadWords(err, nomad)
 	}
 	if status == http.StatusForbidden || status == http.StatusUnauthorized {
-		return fmt.Errorf("%w\nGive a Nomad ACL token that may do this, with --token or NOMAD_TOKEN.", err)
+		return fmt.Errorf("%w\nGive a Nomad ACL token that may do this, with --token or NOMAD_TOKEN, and the namespace in which it may, with --namespace or NOMAD_NAMESPACE.", err)
 	}
 	return err
 }

@@ -33,13 +33,14 @@ type fakePlanner struct {
 	fail map[string]int
 	// registered are the jobs registered, with what was submitted.
 	registered []api.JobRegisterRequest
-	// tokens are those seen.
-	tokens map[string]bool
+	// tokens are those seen, namespaces those in queries, by method and path.
+	tokens     map[string]bool
+	namespaces map[string]string
 }
 
 func newFakePlanner(t *testing.T) *fakePlanner {
 	t.Helper()
-	f := &fakePlanner{answers: map[string]any{}, fail: map[string]int{}, tokens: map[string]bool{}}
+	f := &fakePlanner{answers: map[string]any{}, fail: map[string]int{}, tokens: map[string]bool{}, namespaces: map[string]string{}}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
 	waiting := httpapi.Job{Namespace: "default", ID: "big", Type: "batch", State: model.StateQueued, Position: 1, Queue: "default", Gang: model.GangJob, Members: 4, GPUs: 32, Reason: "needs 4 whole nodes; 1 is free"}
@@ -70,6 +71,7 @@ func (f *fakePlanner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	key := r.Method + " " + r.URL.Path
 	f.tokens[r.Header.Get("X-Nomad-Token")] = true
+	f.namespaces[key] = r.URL.Query().Get("namespace")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
