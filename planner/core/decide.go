@@ -97,7 +97,7 @@ func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
 	c.placedNow = c.placedNow[:0]
 	var failed *gang
 	var last place.Result
-	failures := map[string]bool{}
+	var failures map[string]bool
 	for i := range gangs {
 		g := &gangs[i]
 		if len(failures) > 0 && gangOf(j) == model.GangNone && failures[g.groups[0].Name] {
@@ -106,10 +106,10 @@ func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
 		c.prepare(j, g)
 		result, ok := c.views[viewNow].Place(g.unit)
 		if !ok {
-			failures[g.groups[0].Name] = true
 			if failed == nil {
-				failed = g
+				failed, failures = g, map[string]bool{}
 			}
+			failures[g.groups[0].Name] = true
 			continue
 		}
 		last = result
@@ -163,8 +163,9 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 
 // ranks are the ranks that a gang's members in force leave free.
 func (c *cycle) ranks(j *model.Job, g *gang) []int {
-	used := map[int]bool{}
+	var used map[int]bool
 	if holdsMembers(j) && gangOf(j) == model.GangGroup {
+		used = make(map[int]bool, len(j.Members))
 		for i := range j.Members {
 			if j.Members[i].Group == g.groups[0].Name {
 				used[j.Members[i].Rank] = true

@@ -215,8 +215,9 @@ func waits(j *model.Job) bool {
 
 // missing lists the indexes of a group that have no place yet.
 func missing(j *model.Job, g *model.TaskGroup) []int {
-	have := map[int]bool{}
-	if holdsMembers(j) {
+	var have map[int]bool
+	if holdsMembers(j) && len(j.Members) > 0 {
+		have = map[int]bool{}
 		for i := range j.Members {
 			if m := &j.Members[i]; m.Group == g.Name {
 				have[m.Index] = true

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"sort"
 	"strings"
 
@@ -61,14 +62,16 @@ func domainName(level, path string) string {
 
 func (c *cycle) placedReason(j *model.Job, d *model.Decision, last place.Result) string {
 	gpus := 0
-	nodes := map[string]bool{}
+	names := make([]string, len(d.Members))
 	for i := range d.Members {
 		gpus += len(d.Members[i].GPUs)
-		nodes[d.Members[i].Node] = true
+		names[i] = d.Members[i].Node
 	}
+	slices.Sort(names)
+	nodes := len(slices.Compact(names))
 	where := "in " + domainName(last.Level, last.Domain)
 	if gangOf(j) != model.GangJob && len(d.Members) > 1 {
-		where = "on " + plural(len(nodes), "node")
+		where = "on " + plural(nodes, "node")
 	}
 	of := ""
 	if d.Detail.MembersWanted > len(d.Members) {
@@ -81,8 +84,8 @@ func (c *cycle) placedReason(j *model.Job, d *model.Decision, last place.Result)
 		text += " members"
 	}
 	text += " with " + plural(gpus, "GPU") + " " + where
-	if len(nodes) > 1 && strings.HasPrefix(where, "in ") {
-		text += fmt.Sprintf(", on %d nodes", len(nodes))
+	if nodes > 1 && strings.HasPrefix(where, "in ") {
+		text += fmt.Sprintf(", on %d nodes", nodes)
 	}
 	return text
 }

@@ -44,7 +44,7 @@ func (s *Snapshot) Validate() error {
 	for i := range s.Nodes {
 		gpus += len(s.Nodes[i].GPUs)
 	}
-	owner := make(map[string]int, gpus)
+	owner := make(map[string]gpuAt, gpus)
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if first, dup := nodes[n.ID]; dup {
@@ -56,16 +56,19 @@ func (s *Snapshot) Validate() error {
 		for k := range n.GPUs {
 			uuid := n.GPUs[k].UUID
 			if first, dup := owner[uuid]; dup && uuid != "" {
-				f.add("nodes[%d].gpus[%d].uuid: %q: is on node %q too; want UUIDs unique in the cluster", i, k, uuid, s.Nodes[first].ID)
+				f.add("nodes[%d].gpus[%d].uuid: %q: is on node %q too; want UUIDs unique in the cluster", i, k, uuid, s.Nodes[first.node].ID)
 				continue
 			}
-			owner[uuid] = i
+			owner[uuid] = gpuAt{int32(i), int32(len(owner))}
 		}
 	}
 	s.validateJobs(&f, levels, nodes)
 	s.validateAllocs(&f, nodes, owner)
 	return f.join()
 }
+
+// gpuAt is where a GPU is, and its number among all.
+type gpuAt struct{ node, number int32 }
 
 func (s *Snapshot) validateLevels(f *faults) map[string]bool {
 	levels := map[string]bool{}
@@ -95,7 +98,9 @@ func (n *Node) validate(f *faults, i int, levels map[string]bool) {
 			f.add("nodes[%d] (%s).levels: %q: is none of the snapshot's levels", i, n.ID, level)
 		}
 	}
-	n.Capacity.validate(f, "nodes[%d] (%s).capacity", i, n.ID)
+	if !n.Capacity.possible() {
+		n.Capacity.faults(f, "nodes[%d] (%s).capacity", i, n.ID)
+	}
 	for k, p := range n.ReservedPorts {
 		if p < 1 || p > maxPort {
 			f.add("nodes[%d] (%s).reserved_ports[%d]: %d: want 1 to %d", i, n.ID, k, p, maxPort)
@@ -131,14 +136,19 @@ func (n *Node) validateLinks(f *faults, i int) {
 			f.add("nodes[%d] (%s).links[%d]: %d columns: want one for each of %d GPUs", i, n.ID, k, len(row), len(n.GPUs))
 		}
 		for m := range row {
-			if gbs := row[m].GBs; !(gbs >= 0 && gbs <= math.MaxFloat32) {
+			if gbs := row[m].GBs; !(gbs >= 0 && gbs <= math.MaxFloat32) { // NaN too
 				f.add("nodes[%d] (%s).links[%d][%d].gb_s: %g: want 0 (unknown) or more", i, n.ID, k, m, gbs)
 			}
 		}
 	}
 }
 
-func (r Resources) validate(f *faults, where string, args ...any) {
+func (r Resources) possible() bool {
+	return min(r.CPUMHz, r.Cores, r.MemoryMiB, r.DiskMiB) >= 0 && max(r.CPUMHz, r.Cores, r.MemoryMiB, r.DiskMiB) <= MaxQuantity
+}
+
+// faults reports what makes it impossible.
+func (r Resources) faults(f *faults, where string, args ...any) {
 	for _, q := range []struct {
 		name  string
 		value int
@@ -219,7 +229,9 @@ func (g *TaskGroup) validate(f *faults, i int, job string) {
 			f.add("jobs[%d] (%s).groups (%s).%s: %d: want 0 to %d", i, job, g.Name, q.name, q.value, MaxCount)
 		}
 	}
-	g.Resources.validate(f, "jobs[%d] (%s).groups (%s).resources", i, job, g.Name)
+	if !g.Resources.possible() {
+		g.Resources.faults(f, "jobs[%d] (%s).groups (%s).resources", i, job, g.Name)
+	}
 	for k, p := range g.Ports {
 		if p < 1 || p > maxPort {
 			f.add("jobs[%d] (%s).groups (%s).ports[%d]: %d: want 1 to %d", i, job, g.Name, k, p, maxPort)
@@ -256,9 +268,9 @@ func (j *Job) validateMembers(f *faults, i int, groups map[string]*TaskGroup) {
 	}
 }
 
-func (s *Snapshot) validateAllocs(f *faults, nodes, owner map[string]int) {
+func (s *Snapshot) validateAllocs(f *faults, nodes map[string]int, owner map[string]gpuAt) {
 	seen := make(map[string]int, len(s.Allocs))
-	holder := map[string]int{}
+	holder := make([]int32, len(owner)) // by GPU number: the alloc's index + 1
 	for i := range s.Allocs {
 		a := &s.Allocs[i]
 		if first, dup := seen[a.ID]; dup {
@@ -276,16 +288,19 @@ func (s *Snapshot) validateAllocs(f *faults, nodes, owner map[string]int) {
 			// A GPU that its node no longer lists may still be held: it is gone
 			// and cannot be given to anyone.
 			on, listed := owner[uuid]
-			if listed && on != at {
-				f.add("allocs[%d] (%s).gpus[%d]: %q: is on node %q, not on %q", i, a.ID, k, uuid, s.Nodes[on].ID, a.Node)
+			if !listed {
+				continue
+			}
+			if int(on.node) != at {
+				f.add("allocs[%d] (%s).gpus[%d]: %q: is on node %q, not on %q", i, a.ID, k, uuid, s.Nodes[on.node].ID, a.Node)
 			}
 			if a.Stopping || a.Lost {
 				continue
 			}
-			if first, held := holder[uuid]; held {
-				f.add("allocs[%d] (%s).gpus[%d]: %q: is held by alloc %q too; want one holder", i, a.ID, k, uuid, s.Allocs[first].ID)
+			if first := holder[on.number]; first != 0 {
+				f.add("allocs[%d] (%s).gpus[%d]: %q: is held by alloc %q too; want one holder", i, a.ID, k, uuid, s.Allocs[first-1].ID)
 			}
-			holder[uuid] = i
+			holder[on.number] = int32(i + 1)
 		}
 	}
 }
@@ -297,7 +312,9 @@ func (a *Alloc) validate(f *faults, i int) {
 	if a.Index < 0 || a.Index > MaxCount {
 		f.add("allocs[%d] (%s).index: %d: want 0 to %d", i, a.ID, a.Index, MaxCount)
 	}
-	a.Resources.validate(f, "allocs[%d] (%s).resources", i, a.ID)
+	if !a.Resources.possible() {
+		a.Resources.faults(f, "allocs[%d] (%s).resources", i, a.ID)
+	}
 	for k, p := range a.Ports {
 		if p < 1 || p > maxPort {
 			f.add("allocs[%d] (%s).ports[%d]: %d: want 1 to %d", i, a.ID, k, p, maxPort)

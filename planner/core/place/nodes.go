@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // tryNodes looks for one node, or one island, that takes the whole unit.
@@ -14,28 +16,35 @@ func (a *attempt) tryNodes(island bool) bool {
 		score uint32
 	}
 	var options []option
-	level := atNode
+	level, gpus := atNode, 0
 	if island {
 		level = atIsland
 	}
+	summaries := make([]*topo.Summary, len(a.order))
+	for k, i := range a.order {
+		part := &a.unit.Parts[i]
+		summaries[k] = a.profile(part.Request).summary
+		gpus += part.Count * part.Request.GPUs
+	}
+	if gpus > a.Catalog.Tree.MostGPUs {
+		return false
+	}
 	within := a.Catalog.Tree.Domains[a.unit.Within]
 	for node := within.Lo; node < within.Hi; node++ {
-		spare, score, fits := 0, uint32(0), a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0
-		for _, i := range a.order {
-			part := &a.unit.Parts[i]
-			f := a.profile(part.Request).summary.Fit(node)
+		spare, score, fits := 0, uint32(0), true
+		for k, i := range a.order {
+			f := summaries[k].Fit(node)
 			most := f.Members
 			if island {
 				most = f.Island
 			}
-			if left := int(most) - part.Count; left < 0 {
-				fits = false
+			left := int(most) - a.unit.Parts[i].Count
+			if fits = left >= 0; !fits {
 				break
-			} else {
-				spare, score = spare+left, score+f.Score
 			}
+			spare, score = spare+left, score+f.Score
 		}
-		if fits {
+		if fits && (a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0) {
 			options = append(options, option{node, spare, score})
 		}
 	}

@@ -38,6 +38,7 @@ func New(snapshot *model.Snapshot) *Tree {
 		if len(p.node.GPUs) >= MaxGPUs {
 			n.All = ^uint64(0)
 		}
+		t.MostGPUs = max(t.MostGPUs, len(p.node.GPUs))
 		n.Groups = in.groups(p.node)
 		n.Shape = in.shape(p.node)
 	}
@@ -112,6 +113,7 @@ type interner struct {
 	kinds  map[kindKey][]int32
 	// last is the kind found last: nodes next to each other are mostly alike.
 	last int32
+	key  []byte
 }
 
 type kindKey struct {

@@ -70,7 +70,8 @@ func linkGBs(l model.Link) float64 {
 
 // shape finds or makes the node's shape.
 func (in *interner) shape(node *model.Node) *Shape {
-	key := shapeKey(node)
+	in.key = shapeKey(in.key[:0], node)
+	key := in.key
 	if s := in.shapes[string(key)]; s != nil {
 		return s
 	}
@@ -80,8 +81,7 @@ func (in *interner) shape(node *model.Node) *Shape {
 	return s
 }
 
-func shapeKey(node *model.Node) []byte {
-	key := make([]byte, 0, 16*len(node.GPUs)+8*len(node.Links)*len(node.Links))
+func shapeKey(key []byte, node *model.Node) []byte {
 	for i := range node.GPUs {
 		key = binary.LittleEndian.AppendUint64(key, uint64(node.GPUs[i].Island))
 		key = binary.LittleEndian.AppendUint64(key, uint64(node.GPUs[i].NUMA))

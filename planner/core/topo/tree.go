@@ -30,6 +30,8 @@ type Tree struct {
 	// Kinds are the distinct device groups of the cluster, instance IDs and
 	// unique attributes left aside.
 	Kinds []Kind
+	// MostGPUs is how many GPUs the largest node has.
+	MostGPUs int
 
 	byID map[string]int32
 }
