@@ -209,7 +209,7 @@ func inForce(members []MemberState) []model.Member {
 	out := make([]model.Member, 0, len(members))
 	for _, m := range members {
 		member := m.Member
-		member.Ended = m.State == AllocComplete
+		member.Ended = m.Member.Ended || m.State == AllocComplete
 		out = append(out, member)
 	}
 	return out
