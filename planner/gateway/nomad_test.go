@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devnomad"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
@@ -54,10 +55,10 @@ job "train" {
 }
 `
 
-// real is a gateway in front of a real Nomad, with the test as its planner.
+// real is a gateway in front of a cluster, with the test as its planner.
 type real struct {
 	bin     string
-	cluster *nomadproc.Cluster
+	cluster devcluster.Cluster
 	store   *record.Store
 	address string
 	node    *api.NodeListStub
@@ -66,25 +67,43 @@ type real struct {
 	wait waiterFunc
 }
 
-func startReal(t *testing.T) *real {
+// onEachBackend runs a test on the stand-in, and on a real Nomad where there is
+// one. bin is Nomad's binary, "" if there is none.
+func onEachBackend(t *testing.T, test func(t *testing.T, r *real)) {
+	bin, found := nomadproc.Find()
+	spec := devcluster.Spec{Nodes: []devcluster.Node{{Name: "n1"}}, ACL: true}
+	t.Run(devcluster.BackendDevNomad, func(t *testing.T) {
+		cluster, err := devnomad.Start(t.Context(), spec)
+		if err != nil {
+			t.Fatalf("start the stand-in: %v", err)
+		}
+		test(t, startReal(t, bin, cluster))
+	})
+	t.Run(devcluster.BackendNomad, func(t *testing.T) {
+		if !found {
+			t.Skip("no nomad binary: set NOMAD_BIN or put one on the PATH")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cluster, err := nomadproc.Start(ctx, bin, spec)
+		if err != nil {
+			t.Fatalf("start Nomad: %v", err)
+		}
+		test(t, startReal(t, bin, cluster))
+	})
+}
+
+func startReal(t *testing.T, bin string, cluster devcluster.Cluster) *real {
 	t.Helper()
-	bin, ok := nomadproc.Find()
-	if !ok {
-		t.Skip("no nomad binary: set NOMAD_BIN or put one on the PATH")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cluster, err := nomadproc.Start(ctx, bin, devcluster.Spec{Nodes: []devcluster.Node{{Name: "n1"}}, ACL: true})
-	if err != nil {
-		t.Fatalf("start Nomad: %v", err)
-	}
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
-			t.Errorf("stop Nomad: %v", err)
+			t.Errorf("stop the cluster: %v", err)
 		}
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	if err := cluster.WaitReady(ctx); err != nil {
-		t.Fatalf("wait for Nomad: %v", err)
+		t.Fatalf("wait for the cluster: %v", err)
 	}
 	nodes, _, err := cluster.Client().Nodes().List(nil)
 	if err != nil || len(nodes) != 1 {
@@ -232,9 +251,18 @@ func contains(t *testing.T, text string, wants ...string) {
 	}
 }
 
-// TestRealNomad is the life of a job as its user sees it with Nomad's own CLI.
-func TestRealNomad(t *testing.T) {
-	r := startReal(t)
+// TestNomadCLI is the life of a job as its user sees it with Nomad's own CLI.
+func TestNomadCLI(t *testing.T) {
+	onEachBackend(t, func(t *testing.T, r *real) {
+		if r.bin == "" {
+			t.Skip("no nomad binary: set NOMAD_BIN or put one on the PATH")
+		}
+		r.life(t)
+	})
+}
+
+func (r *real) life(t *testing.T) {
+	t.Helper()
 	file := r.file(t, jobFile)
 	changed := r.file(t, strings.Replace(jobFile, `ROUND = "1"`, `ROUND = "2"`, 1))
 
@@ -274,7 +302,10 @@ func TestRealNomad(t *testing.T) {
 	first := r.running(t, 1)
 	r.decide(model.ActionAdmit, "1 node", nil)
 	contains(t, r.cli(t, 0, "job", "run", file), "Caravan: unchanged, nothing was registered; running", first.ID[:8])
-	r.streams(t, first.ID)
+	if r.cluster.Backend() == devcluster.BackendNomad {
+		// The stand-in has neither exec nor an agent's log.
+		r.streams(t, first.ID)
+	}
 
 	// A change that leaves the placement alone stays on the node; the index that
 	// the user knew from before the pin is still good.

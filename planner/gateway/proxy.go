@@ -73,7 +73,9 @@ func newProxy(nomad *url.URL, transport http.RoundTripper, logger hclog.Logger) 
 		ErrorLog:      log.New(logger.StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}), "", 0),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
-				// The client hung up, which is how streams end.
+				// The client hung up, which is how streams end, or the gateway is
+				// shut down; an empty answer would read as a success.
+				refuse(w, http.StatusServiceUnavailable, "Caravan's gateway ended this request before Nomad answered. Try again.")
 				return
 			}
 			logger.Warn("pass request to Nomad", "method", r.Method, "path", r.URL.Path, "error", err)

@@ -27,6 +27,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/record"
 )
 
 // behind starts a gateway in front of an upstream, over real connections.
@@ -131,6 +133,30 @@ func TestHangUpReachesNomad(t *testing.T) {
 	}
 	if err := <-done; err == nil {
 		t.Error("the client got an answer")
+	}
+}
+
+func TestShutdownIsNoSuccess(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.nomad.fail = func(http.ResponseWriter, *http.Request, []byte) bool { cancel(); return true }
+	w := httptest.NewRecorder()
+	r.gateway.ServeHTTP(w, httptest.NewRequest("GET", "/v1/jobs", nil).WithContext(ctx))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("answer = %d %q, want 503", w.Code, w.Body)
+	}
+}
+
+// TestClientThatHangsUpLeavesNothingHalf ends the request between the record
+// and the registration.
+func TestClientThatHangsUpLeavesNothingHalf(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.records.beforePut = func(*record.Record) error { cancel(); return nil }
+	req := httptest.NewRequest("PUT", "/v1/jobs", bytes.NewReader(registration(t, gang()))).WithContext(ctx)
+	r.gateway.ServeHTTP(httptest.NewRecorder(), req)
+	if _, ok := r.records.data[key]; !ok || r.nomad.job(t, key) == nil {
+		t.Errorf("record there: %v, job there: %v, want both", ok, r.nomad.job(t, key) != nil)
 	}
 }
 
