@@ -50,8 +50,8 @@ func (e *env) eligible(node string, on bool) {
 	}
 }
 
-// TestFact1NewClass: a node of a class that was never seen makes every gated
-// job run once.
+// TestFact1NewClass: a node of a class that was never seen makes gated jobs run
+// again: one whose gate it opens is placed, and another leaves no trace.
 func TestFact1NewClass(t *testing.T) {
 	each(t, func(t *testing.T, e *env) {
 		j := e.newJob(api.JobTypeBatch, distinct, 1, 1, sleeper)
@@ -60,21 +60,24 @@ func TestFact1NewClass(t *testing.T) {
 		if len(b) != 1 {
 			t.Fatalf("%d blocked evaluations, want 1", len(b))
 		}
+		opens := clone(j)
+		opens.ID, opens.Name = ptr(*j.ID+"-opens"), ptr(*j.ID+"-opens")
+		opens.Constraints = []*api.Constraint{{LTarget: "${meta.facts_class}", Operand: "=", RTarget: "open"}}
+		t.Cleanup(func() { e.purge(*opens.ID) })
+		e.register(opens)
 		n := e.nodes(distinct)[0]
-		key := "facts_class"
 		set := func(v *string) {
-			if _, err := e.api.Nodes().Meta().Apply(&api.NodeMetaApplyRequest{NodeID: n.ID, Meta: map[string]*string{key: v}}, nil); err != nil {
+			if _, err := e.api.Nodes().Meta().Apply(&api.NodeMetaApplyRequest{NodeID: n.ID, Meta: map[string]*string{"facts_class": v}}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
-		set(ptr(strings.ReplaceAll(t.Name(), "/", "-")))
+		set(ptr("open"))
 		t.Cleanup(func() { set(nil) })
-		e.until("the gated job evaluated again", func() (bool, any) {
-			after := e.blocked(*j.ID)
-			return len(after) == 1 && after[0].ModifyIndex > b[0].ModifyIndex, after
-		})
-		if got := e.allocs(*j.ID); len(got) != 0 {
-			t.Errorf("a gated job has %d allocations", len(got))
+		if got := e.running(*opens.ID, 1); got[0].NodeID != n.ID {
+			t.Errorf("placed on %s, want %s", got[0].NodeID, n.ID)
+		}
+		if after := e.blocked(*j.ID); len(after) != 1 || after[0].ID != b[0].ID || after[0].ModifyIndex != b[0].ModifyIndex {
+			t.Errorf("the gated job's evaluation is now %+v, want it as it was", after)
 		}
 	})
 }

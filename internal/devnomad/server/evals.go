@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +12,15 @@ import (
 	"github.com/caravan-sched/caravan/internal/devnomad/state"
 )
 
+// blockedEval is what the server remembers of a blocked evaluation besides the
+// state: an evaluation that runs again and blocks again leaves no trace there.
+type blockedEval struct {
+	classes map[string]bool
+	escaped bool
+	// due is set when capacity came that may help.
+	due bool
+}
+
 // runEval runs the most urgent evaluation that is due; false is none.
 func (s *Server) runEval(now time.Time) bool {
 	ran := false
@@ -18,14 +28,7 @@ func (s *Server) runEval(now time.Time) bool {
 		if tx.SchedulerConfig().PauseEvalBroker {
 			return nil
 		}
-		var next *api.Evaluation
-		for _, e := range tx.EvalsWith(api.EvalStatusPending) {
-			due := !e.WaitUntil.After(now)
-			if due && (next == nil || e.Priority > next.Priority) {
-				next = e
-			}
-		}
-		if next != nil {
+		if next := s.nextEval(tx, now); next != nil {
 			ran = true
 			s.process(tx, next, now)
 		}
@@ -35,6 +38,43 @@ func (s *Server) runEval(now time.Time) bool {
 		s.logf("run evaluation: %v", err)
 	}
 	return ran
+}
+
+func (s *Server) nextEval(tx *state.Tx, now time.Time) *api.Evaluation {
+	var next *api.Evaluation
+	consider := func(e *api.Evaluation) {
+		if next == nil || e.Priority > next.Priority {
+			next = e
+		}
+	}
+	for _, e := range tx.EvalsWith(api.EvalStatusPending) {
+		if !e.WaitUntil.After(now) {
+			consider(e)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.blocked {
+		if e := tx.Eval(id); e == nil || e.Status != api.EvalStatusBlocked {
+			delete(s.blocked, id)
+		}
+	}
+	for _, e := range tx.EvalsWith(api.EvalStatusBlocked) {
+		if b := s.blocked[e.ID]; b != nil && b.due {
+			consider(e)
+		}
+	}
+	if next != nil {
+		s.runs++
+	}
+	return next
+}
+
+// EvalsRun counts the evaluations run so far, those too that blocked again.
+func (s *Server) EvalsRun() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs
 }
 
 // process decides an evaluation and stores what follows.
@@ -57,12 +97,14 @@ func (s *Server) process(tx *state.Tx, eval *api.Evaluation, now time.Time) {
 		tx.PutEval(&e)
 		return
 	}
-	if eval.TriggeredBy == sched.TriggerQueued {
-		// A blocked evaluation that still cannot place everything blocks again.
-		e.Status, e.StatusDescription = api.EvalStatusBlocked, sched.DescBlocked
-		e.ClassEligibility, e.EscapedComputedClass = out.Classes, out.Escaped
-		tx.PutEval(&e)
-		s.dropOlderBlocked(tx, &e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if eval.Status == api.EvalStatusBlocked {
+		// It blocks again, unseen unless it placed something.
+		s.blocked[e.ID] = &blockedEval{classes: out.Classes, escaped: out.Escaped}
+		if !maps.Equal(eval.QueuedAllocations, out.Queued) && eval.QueuedAllocations != nil || len(out.Puts) > 0 {
+			tx.PutEval(&e)
+		}
 		return
 	}
 	blocked := &api.Evaluation{
@@ -70,8 +112,9 @@ func (s *Server) process(tx *state.Tx, eval *api.Evaluation, now time.Time) {
 		Priority: e.Priority, Type: e.Type, TriggeredBy: sched.TriggerQueued,
 		Status: api.EvalStatusBlocked, StatusDescription: sched.DescBlocked, PreviousEval: e.ID,
 		ClassEligibility: out.Classes, EscapedComputedClass: out.Escaped,
-		FailedTGAllocs: out.Failed, QueuedAllocations: out.Queued,
+		FailedTGAllocs: out.Failed,
 	}
+	s.blocked[blocked.ID] = &blockedEval{classes: out.Classes, escaped: out.Escaped}
 	e.Status, e.BlockedEval = api.EvalStatusComplete, blocked.ID
 	tx.PutEval(blocked)
 	tx.PutEval(&e)
@@ -173,13 +216,16 @@ func copyDeployment(d *api.Deployment) *api.Deployment {
 // unblock queues the blocked evaluations that capacity on a node of the class
 // may help: those that a unique constraint escaped, those that found the class
 // eligible, and those that never saw it.
-func unblock(tx *state.Tx, class string) {
+func (s *Server) unblock(tx *state.Tx, class string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range tx.EvalsWith(api.EvalStatusBlocked) {
-		ok, known := e.ClassEligibility[class]
-		if e.EscapedComputedClass || ok || !known {
-			c := *e
-			c.Status, c.StatusDescription = api.EvalStatusPending, ""
-			tx.PutEval(&c)
+		b := s.blocked[e.ID]
+		if b == nil {
+			continue
+		}
+		if ok, known := b.classes[class]; b.escaped || ok || !known {
+			b.due = true
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (s *Server) Connect(n *state.Node) error {
 			evalsForNode(tx, n.ID, sched.TriggerNodeUpdate)
 		}
 		if n.Ready() && (!wasReady || oldClass != n.ComputedClass || !sameDevices(old, n)) {
-			unblock(tx, n.ComputedClass)
+			s.unblock(tx, n.ComputedClass)
 		}
 		return nil
 	})
@@ -156,7 +156,7 @@ func (s *Server) SetEligibility(id, eligibility string) (*api.NodeEligibilityUpd
 		})
 		if eligibility == api.NodeSchedulingEligible {
 			resp.EvalIDs, resp.EvalCreateIndex = evalsForNode(tx, id, sched.TriggerNodeUpdate), tx.Index
-			unblock(tx, n.ComputedClass)
+			s.unblock(tx, n.ComputedClass)
 		}
 		return nil
 	})

@@ -40,9 +40,9 @@ type Server struct {
 	silent  map[string]time.Time // nodes cut off, by ID, since when
 	locks   map[state.Key]time.Time
 	delays  map[state.Key]time.Time // locks run out, in their delay until
-	meta    map[string]map[string]*string
+	blocked map[string]*blockedEval
+	runs    int
 	cancel  func()
-	dueTime time.Time
 }
 
 // New returns a server with an empty state. Run makes it work.
@@ -54,7 +54,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, store: state.New(), wake: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 1)),
 		silent: map[string]time.Time{}, locks: map[state.Key]time.Time{}, delays: map[state.Key]time.Time{},
-		meta: map[string]map[string]*string{},
+		blocked: map[string]*blockedEval{},
 	}
 }
 
