@@ -69,7 +69,6 @@ func (p *Plugin) SetConfig(_ context.Context, cfg base.Config) error {
 	if err != nil {
 		return fmt.Errorf("configure %s: %w", Name, err)
 	}
-	s.source.Log = p.log
 	source, err := p.open(s.source)
 	if err != nil {
 		return fmt.Errorf("configure %s: %w", Name, err)

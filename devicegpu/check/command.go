@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"github.com/caravan-sched/caravan/devicegpu"
@@ -81,7 +80,6 @@ func sourceFlags(c *cobra.Command, spec *nvml.Spec) {
 }
 
 func prepare(spec *nvml.Spec) error {
-	spec.Log = hclog.NewNullLogger()
 	if spec.Seed != "" {
 		return nil
 	}

@@ -10,65 +10,51 @@ import (
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
 
 // errNoLibrary says that the machine has no NVIDIA driver, which is no fault
 // of the machine's.
-var errNoLibrary = errors.New("the NVML library libnvidia-ml.so.1 is not on this machine (is the NVIDIA driver installed?)")
+var errNoLibrary = errors.New("no GPUs: the NVML library libnvidia-ml.so.1 is not on this machine (is the NVIDIA driver installed?)")
 
 // library is a source that asks NVML.
 type library struct {
 	lib nvml.Interface
-	log hclog.Logger
 	// host reads the PCIe side of the GPUs.
 	host func(busIDs []string) host
 	// simulated is set over a mock.
 	simulated bool
 
-	mu sync.Mutex
-	// initialised, and the reason why it was not when that was last logged.
+	mu          sync.Mutex
 	initialised bool
-	reason      string
 }
 
-func openNVML(log hclog.Logger) Source {
-	sys := os.DirFS("/sys")
-	return newLibrary(nvml.New(), sys, log)
-}
+func openNVML() Source { return newLibrary(nvml.New(), os.DirFS("/sys")) }
 
-func newLibrary(lib nvml.Interface, sys fs.FS, log hclog.Logger) *library {
-	return &library{lib: lib, log: log, host: func(busIDs []string) host { return readHost(sys, busIDs) }}
+func newLibrary(lib nvml.Interface, sys fs.FS) *library {
+	return &library{lib: lib, host: func(busIDs []string) host { return readHost(sys, busIDs) }}
 }
 
 func (l *library) Simulated() bool { return l.simulated }
 
 // start loads the library. It is called at every use, so that a driver which
-// is installed later is found; the reason of a failure is logged when it
-// changes, not every time.
+// is installed later is found.
 func (l *library) start() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.initialised {
 		return nil
 	}
-	var err error
 	switch ret := l.lib.Init(); ret {
 	case nvml.SUCCESS:
 		l.initialised = true
 		return nil
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		err = errNoLibrary
+		return errNoLibrary
 	default:
-		err = fmt.Errorf("initialise NVML: %s", errorText(ret))
+		return fmt.Errorf("no GPUs: initialise NVML: %s", errorText(ret))
 	}
-	if l.reason != err.Error() {
-		l.reason = err.Error()
-		l.log.Warn("no GPUs", "reason", err)
-	}
-	return err
 }
 
 func (l *library) Close() error {

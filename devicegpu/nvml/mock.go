@@ -11,7 +11,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh100"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh200"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
-	"github.com/hashicorp/go-hclog"
 )
 
 // openMock asks go-nvml's mock machine as if it were a driver, after filling
@@ -30,9 +29,7 @@ func openMock(name string, m machine, seed string) (Source, error) {
 		dev.UUID = stableUUID(seed, name, i)
 		m.fillDevice(dev, m.found(i, dev.UUID))
 	}
-	lib := &library{lib: s, log: hclog.NewNullLogger(), simulated: true}
-	lib.host = func([]string) host { return m.host() }
-	return lib, nil
+	return &library{lib: s, simulated: true, host: func([]string) host { return m.host() }}, nil
 }
 
 // fillDevice answers the calls that a mock device does not know. It has no
@@ -43,6 +40,8 @@ func (m machine) fillDevice(dev *server.Device, f found) {
 		pci.BusId[i] = int8(c)
 	}
 	dev.PciBusID = f.busID
+	// One of the mocks puts "Mock" before the model's name.
+	dev.GetNameFunc = func() (string, nvml.Return) { return m.model, nvml.SUCCESS }
 	dev.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return pci, nvml.SUCCESS }
 	dev.GetBAR1MemoryInfoFunc = func() (nvml.BAR1Memory, nvml.Return) {
 		return nvml.BAR1Memory{Bar1Total: m.bar1MiB * bytesPerMiB}, nvml.SUCCESS

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
 
@@ -90,7 +88,6 @@ type Spec struct {
 	// Seed makes the UUIDs of simulated GPUs: they are the same for the same
 	// seed, and differ between seeds. A node needs one of its own.
 	Seed string
-	Log  hclog.Logger
 }
 
 // ErrSource is wrapped by the error of a source whose name cannot be read.
@@ -111,11 +108,8 @@ func Sources() string {
 // Open opens a source. The library of the source "nvml" is loaded at its first
 // use, and tried again at every use until it is there.
 func Open(spec Spec) (Source, error) {
-	if spec.Log == nil {
-		spec.Log = hclog.NewNullLogger()
-	}
 	if spec.Source == SourceNVML {
-		return openNVML(spec.Log), nil
+		return openNVML(), nil
 	}
 	if name, ok := strings.CutPrefix(spec.Source, mockPrefix); ok {
 		if m, ok := machines[name]; ok {

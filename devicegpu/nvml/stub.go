@@ -2,8 +2,6 @@
 
 package nvml
 
-import "github.com/hashicorp/go-hclog"
-
 // openMock gives the simulated machine without go-nvml, which needs cgo. The
 // inventory is the same.
 func openMock(name string, m machine, seed string) (Source, error) {
@@ -11,17 +9,17 @@ func openMock(name string, m machine, seed string) (Source, error) {
 }
 
 // openNVML stands in for NVML, which needs cgo.
-func openNVML(log hclog.Logger) Source { return &absent{log: log} }
+func openNVML() Source { return absent{} }
 
 // absent is the source "nvml" of a binary that was built without cgo.
-type absent struct{ log hclog.Logger }
+type absent struct{}
 
-func (a *absent) Inventory() (Inventory, error) {
-	return Inventory{Problems: []string{"this binary was built without cgo and cannot load NVML: build it with CGO_ENABLED=1, or choose another source"}}, nil
+func (absent) Inventory() (Inventory, error) {
+	return Inventory{Problems: []string{"no GPUs: this binary was built without cgo and cannot load NVML: build it with CGO_ENABLED=1, or choose another source"}}, nil
 }
 
-func (a *absent) Samples() ([]Sample, error) { return nil, nil }
+func (absent) Samples() ([]Sample, error) { return nil, nil }
 
-func (a *absent) Simulated() bool { return false }
+func (absent) Simulated() bool { return false }
 
-func (a *absent) Close() error { return nil }
+func (absent) Close() error { return nil }
