@@ -58,11 +58,6 @@ func iteratorName(b *hclsyntax.Block) string {
 // keepRuntimeRefs is keepRuntimeRefsInBody for one expression; it returns the
 // expression to use in its place.
 func (p *parser) keepRuntimeRefs(e hclsyntax.Expression, scope []string) hclsyntax.Expression {
-	in := func(child *hclsyntax.Expression) {
-		if *child != nil {
-			*child = p.keepRuntimeRefs(*child, scope)
-		}
-	}
 	switch e := e.(type) {
 	case *hclsyntax.ScopeTraversalExpr:
 		root := e.Traversal.RootName()
@@ -70,64 +65,75 @@ func (p *parser) keepRuntimeRefs(e hclsyntax.Expression, scope []string) hclsynt
 			return e
 		}
 		return &hclsyntax.LiteralValueExpr{Val: cty.StringVal(p.referenceText(e.SrcRange)), SrcRange: e.SrcRange}
-	case *hclsyntax.TemplateExpr:
-		for i := range e.Parts {
-			in(&e.Parts[i])
-		}
-	case *hclsyntax.TemplateWrapExpr:
-		in(&e.Wrapped)
-	case *hclsyntax.TemplateJoinExpr:
-		in(&e.Tuple)
-	case *hclsyntax.ParenthesesExpr:
-		in(&e.Expression)
-	case *hclsyntax.RelativeTraversalExpr:
-		in(&e.Source)
-	case *hclsyntax.IndexExpr:
-		in(&e.Collection)
-		in(&e.Key)
-	case *hclsyntax.SplatExpr:
-		in(&e.Source)
-		in(&e.Each)
-	case *hclsyntax.BinaryOpExpr:
-		in(&e.LHS)
-		in(&e.RHS)
-	case *hclsyntax.UnaryOpExpr:
-		in(&e.Val)
-	case *hclsyntax.ConditionalExpr:
-		in(&e.Condition)
-		in(&e.TrueResult)
-		in(&e.FalseResult)
-	case *hclsyntax.TupleConsExpr:
-		for i := range e.Exprs {
-			in(&e.Exprs[i])
-		}
-	case *hclsyntax.ObjectConsExpr:
-		for i := range e.Items {
-			in(&e.Items[i].KeyExpr)
-			in(&e.Items[i].ValueExpr)
-		}
-	case *hclsyntax.ObjectConsKeyExpr:
-		// A bare word is the key itself, not a reference.
-		if _, bare := e.Wrapped.(*hclsyntax.ScopeTraversalExpr); !bare || e.ForceNonLiteral {
-			in(&e.Wrapped)
-		}
-	case *hclsyntax.FunctionCallExpr:
-		for i := range e.Args {
-			// convert's second argument is a type, written in the same syntax
-			// as a reference.
-			if e.Name == "convert" && i == 1 {
-				continue
-			}
-			in(&e.Args[i])
-		}
 	case *hclsyntax.ForExpr:
-		in(&e.CollExpr)
+		e.CollExpr = p.keepRuntimeRefs(e.CollExpr, scope)
 		scope = append(slices.Clone(scope), e.KeyVar, e.ValVar)
-		in(&e.KeyExpr)
-		in(&e.ValExpr)
-		in(&e.CondExpr)
+	}
+	for _, child := range children(e) {
+		if *child != nil {
+			*child = p.keepRuntimeRefs(*child, scope)
+		}
 	}
 	return e
+}
+
+// children are the places of an expression's parts that may hold references.
+// A for expression's collection is not among them: it does not see the names
+// that the expression binds.
+func children(e hclsyntax.Expression) []*hclsyntax.Expression {
+	switch e := e.(type) {
+	case *hclsyntax.TemplateExpr:
+		return places(e.Parts)
+	case *hclsyntax.TemplateWrapExpr:
+		return []*hclsyntax.Expression{&e.Wrapped}
+	case *hclsyntax.TemplateJoinExpr:
+		return []*hclsyntax.Expression{&e.Tuple}
+	case *hclsyntax.ParenthesesExpr:
+		return []*hclsyntax.Expression{&e.Expression}
+	case *hclsyntax.RelativeTraversalExpr:
+		return []*hclsyntax.Expression{&e.Source}
+	case *hclsyntax.IndexExpr:
+		return []*hclsyntax.Expression{&e.Collection, &e.Key}
+	case *hclsyntax.SplatExpr:
+		return []*hclsyntax.Expression{&e.Source, &e.Each}
+	case *hclsyntax.BinaryOpExpr:
+		return []*hclsyntax.Expression{&e.LHS, &e.RHS}
+	case *hclsyntax.UnaryOpExpr:
+		return []*hclsyntax.Expression{&e.Val}
+	case *hclsyntax.ConditionalExpr:
+		return []*hclsyntax.Expression{&e.Condition, &e.TrueResult, &e.FalseResult}
+	case *hclsyntax.ForExpr:
+		return []*hclsyntax.Expression{&e.KeyExpr, &e.ValExpr, &e.CondExpr}
+	case *hclsyntax.TupleConsExpr:
+		return places(e.Exprs)
+	case *hclsyntax.ObjectConsExpr:
+		var out []*hclsyntax.Expression
+		for i := range e.Items {
+			out = append(out, &e.Items[i].KeyExpr, &e.Items[i].ValueExpr)
+		}
+		return out
+	case *hclsyntax.ObjectConsKeyExpr:
+		// A bare word is the key itself, not a reference.
+		if _, bare := e.Wrapped.(*hclsyntax.ScopeTraversalExpr); bare && !e.ForceNonLiteral {
+			return nil
+		}
+		return []*hclsyntax.Expression{&e.Wrapped}
+	case *hclsyntax.FunctionCallExpr:
+		// convert's second argument is a type, written like a reference.
+		if e.Name == "convert" && len(e.Args) > 1 {
+			return append(places(e.Args[:1]), places(e.Args[2:])...)
+		}
+		return places(e.Args)
+	}
+	return nil
+}
+
+func places(list []hclsyntax.Expression) []*hclsyntax.Expression {
+	out := make([]*hclsyntax.Expression, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
 }
 
 // referenceText is the source of a reference in "${…}", with the spaces that
