@@ -68,6 +68,9 @@ type Config struct {
 	// Preview says what would be decided on a job, for `nomad job plan`; nil
 	// leaves it out.
 	Preview func(ctx context.Context, job *api.Job) (httpapi.PlanResult, error)
+	// Link is where a person reads the decision on a job; nil is nowhere. It goes
+	// into the job's ui block.
+	Link func(namespace, job string) string
 	// Wait bounds the wait for the first decision; 0 is DefaultWait, less than 0
 	// does not wait.
 	Wait time.Duration
@@ -135,6 +138,9 @@ func (c *Config) complete() error {
 	}
 	if c.MaxBody == 0 {
 		c.MaxBody = DefaultMaxBody
+	}
+	if c.Link == nil {
+		c.Link = func(string, string) string { return "" }
 	}
 	if c.Now == nil {
 		c.Now = time.Now

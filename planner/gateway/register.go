@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ const (
 	// neverIndex is a job index that no Nomad reaches.
 	neverIndex = math.MaxInt64
 )
+
+// heldNote is what Nomad's UI shows of a gated job.
+const heldNote = "Caravan holds this job until all that belongs together can be placed."
 
 // errAgain says that the job or its record changed under a registration.
 var errAgain = errors.New("the job changed in the meantime")
@@ -164,6 +168,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 		if pinned != nil {
 			next.Phase, next.Members, next.PlacedHash = rec.Phase, rec.Members, s.hash
 			next.Submitted, next.Admitted, next.Deadline, next.Reason = rec.Submitted, rec.Admitted, rec.Deadline, rec.Reason
+			rewrite.Note(pinned, "Caravan: "+cmp.Or(rec.Reason, "the gang runs where it was placed."), g.cfg.Link(s.namespace, s.id))
 			out, err := g.commit(r, s, rec, next, pinned, current)
 			out.kept = true
 			return out, err
@@ -173,6 +178,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 	if err != nil {
 		return outcome{}, fmt.Errorf("gate job: %w", err)
 	}
+	rewrite.Note(gated, heldNote, g.cfg.Link(s.namespace, s.id))
 	return g.commit(r, s, rec, next, gated, current)
 }
 
