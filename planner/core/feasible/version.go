@@ -45,8 +45,8 @@ func parseVersion(s string, strict bool) (version, bool) {
 	}
 	hyphen := pre[0] == '-'
 	switch {
-	case pre == "-" && !strict:
-		// The grammar lets a lone hyphen be a pre-release of that name.
+	case !strict && (pre == "-" || strings.HasPrefix(pre, "-.")):
+		// The grammar lets a lone hyphen be an identifier of that name.
 	case hyphen:
 		pre = pre[1:]
 	case strict:
@@ -141,9 +141,10 @@ func comparePart(a, b string) int {
 		return sign(aNum)
 	case aNum != bNum:
 		return sign(bNum)
-	case !aNum:
-		return sign(a > b)
+	case !aNum && a > b:
+		return 1
 	default:
+		// Words too: a number too large to be one counts as the largest.
 		return sign(an > bn)
 	}
 }

@@ -19,7 +19,9 @@ type Job struct {
 	Priority   int       `json:"priority,omitempty"`
 	Queue      string    `json:"queue,omitempty"`
 	// Region, Datacenters and Pool limit the nodes; "" and empty mean any, and
-	// a datacenter may be a glob ("dc*"). Pool "all" means any.
+	// a datacenter may be a glob ("dc*"). Pool "all" means any. Region is
+	// compared with the nodes' level of that name, where they have one;
+	// "global", Nomad's name for the region that nobody named, means any.
 	Region      string       `json:"region,omitempty"`
 	Datacenters []string     `json:"datacenters,omitempty"`
 	Pool        string       `json:"pool,omitempty"`

@@ -88,7 +88,10 @@ type GPU struct {
 	Type   string `json:"type,omitempty"`
 	Model  string `json:"model,omitempty"`
 	// Attributes are the device group's attributes, keyed without the
-	// "device.attr." prefix, numbers with their unit as Nomad prints them.
+	// "device.attr." prefix, numbers with their unit as Nomad prints them. A
+	// string attribute that looks like a number or a truth value is in double
+	// quotes ("\"535.104\""), since Nomad compares only values of one kind;
+	// feasible.QuoteAttribute does that.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Unhealthy says why the GPU cannot be used; empty means that it can.
 	Unhealthy string `json:"unhealthy,omitempty"`
@@ -116,7 +119,8 @@ type Alloc struct {
 	Group     string `json:"group,omitempty"`
 	Index     int    `json:"index,omitempty"`
 	Node      string `json:"node"`
-	// GPUs are the UUIDs held.
+	// GPUs are the UUIDs held. One that its node does not list (any more) may
+	// be among them: it cannot be given to anyone anyway.
 	GPUs      []string  `json:"gpus,omitempty"`
 	Resources Resources `json:"resources"`
 	// Ports are the host ports held.
