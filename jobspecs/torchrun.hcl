@@ -1,42 +1,35 @@
-# torchrun on several nodes. The member that is first in Nomad's service
-# catalogue is the rendezvous; Caravan starts all members at once, so nobody
-# waits there long.
+# torchrun on several nodes. The members meet at an etcd, which hands out the
+# ranks. Since Caravan starts them all at once, nobody waits there long.
 
 variable "nodes" {
   type    = number
   default = 2
 }
 
+variable "rendezvous" {
+  type        = string
+  description = "HOST:PORT of an etcd"
+  default     = "etcd.service.consul:2379"
+}
+
 variable "steps" {
   type    = number
-  default = 30
+  default = 60
 }
 
 variable "script" {
   type        = string
-  description = "What each member runs once it knows the rendezvous; give it your torchrun command line"
+  description = "What each member runs; give it your torchrun command line"
   default     = <<-EOT
-    # torchrun --nnodes "$NNODES" --nproc-per-node 8 --node-rank "$NOMAD_ALLOC_INDEX" \
-    #   --rdzv-backend c10d --rdzv-endpoint "$RENDEZVOUS" --rdzv-id "$NOMAD_JOB_ID" train.py
-    echo "node $NOMAD_ALLOC_INDEX of $NNODES meets at $RENDEZVOUS"
+    # exec torchrun --nnodes "$NNODES" --nproc-per-node gpu \
+    #   --rdzv-backend etcd-v2 --rdzv-endpoint "$RENDEZVOUS" --rdzv-id "$NOMAD_JOB_ID" \
+    #   --local-addr "$NOMAD_IP_train" train.py
+    echo "one of $NNODES meets the others at $RENDEZVOUS as $NOMAD_IP_train"
     step=0
     while [ "$step" -lt "$STEPS" ]; do
       sleep 1
       step=$((step + 1))
     done
-  EOT
-}
-
-locals {
-  # The file appears when the first member is registered.
-  find_rendezvous = <<-EOT
-    tries=0
-    while [ ! -s local/rendezvous ] && [ "$tries" -lt 20 ]; do
-      sleep 1
-      tries=$((tries + 1))
-    done
-    RENDEZVOUS="$(cat local/rendezvous 2>/dev/null || echo "$NOMAD_ADDR_rendezvous")"
-    export RENDEZVOUS
   EOT
 }
 
@@ -49,17 +42,10 @@ job "torchrun" {
   }
 
   group "node" {
-    count          = var.nodes
-    shutdown_delay = "1s"
+    count = var.nodes
 
     network {
-      port "rendezvous" {}
-    }
-
-    service {
-      name     = "torchrun-rendezvous"
-      provider = "nomad"
-      port     = "rendezvous"
+      port "train" {}
     }
 
     restart {
@@ -70,21 +56,13 @@ job "torchrun" {
     task "torchrun" {
       driver = "raw_exec"
 
-      template {
-        data        = <<-EOT
-          {{- range $i, $s := nomadService "torchrun-rendezvous" }}
-          {{- if eq $i 0 }}{{ $s.Address }}:{{ $s.Port }}{{ end }}
-          {{- end -}}
-        EOT
-        destination = "local/rendezvous"
-        change_mode = "noop"
-      }
       config {
         command = "/bin/sh"
-        args    = ["-c", join("\n", [local.find_rendezvous, var.script])]
+        args    = ["-c", var.script]
       }
       env {
         NNODES     = var.nodes
+        RENDEZVOUS = var.rendezvous
         STEPS      = var.steps
         NCCL_DEBUG = "WARN"
       }
