@@ -7,23 +7,22 @@ import "strings"
 //
 // Source: NVIDIA's architecture white papers, whose figures are for both
 // directions together: P100 160 GB/s over 4 links, V100 300 over 6, A100 600
-// over 12, H100 900 over 18, B200 1800 over 18.
+// over 12, H100 900 over 18, B200 1800 over 18, Rubin 3600 over 36.
 func NVLinkGBs(generation int) float64 {
 	switch generation {
 	case 1:
 		return 20
 	case 2, 3, 4:
 		return 25
-	case 5:
+	case 5, 6:
 		return 50
 	}
 	return 0
 }
 
 // nvlinkGBsUnknown is what is assumed of one NVLink when its generation is not
-// known (nvidia-smi's matrix does not name the GPUs). It is right for three of
-// five generations and too low for Blackwell; within a node only the ratios
-// matter.
+// known (nvidia-smi's matrix does not name the GPUs). It is right from Volta to
+// Hopper and too low for later ones; within a node only the ratios matter.
 const nvlinkGBsUnknown = 25
 
 // NVLinkGeneration returns the NVLink generation of a CUDA compute capability,
@@ -31,7 +30,7 @@ const nvlinkGBsUnknown = 25
 // another question.
 //
 // Source: the white papers of Pascal, Volta, Turing, Ampere, Hopper and
-// Blackwell. Ada (8.9) has no NVLink.
+// Blackwell, and NVIDIA's pages on Rubin. Ada (8.9) has no NVLink.
 func NVLinkGeneration(major, minor int) int {
 	switch {
 	case major == 6 && minor == 0:
@@ -42,8 +41,10 @@ func NVLinkGeneration(major, minor int) int {
 		return 3
 	case major == 9:
 		return 4
-	case major == 10:
+	case major == 10 && minor < 7:
 		return 5
+	case major == 10:
+		return 6
 	}
 	return 0
 }

@@ -54,7 +54,7 @@ type GPU struct {
 	// Switch numbers the groups of GPUs and NICs that reach one another
 	// without the CPU's host bridge; -1 is none or unknown.
 	Switch int `json:"switch"`
-	// NVLinkGeneration is 1 (Pascal) to 5 (Blackwell); 0 is none or unknown.
+	// NVLinkGeneration is 1 (Pascal) to 6 (Rubin); 0 is none or unknown.
 	NVLinkGeneration int    `json:"nvlink_generation,omitempty"`
 	Fabric           Fabric `json:"fabric,omitzero"`
 }

@@ -5,22 +5,6 @@ import (
 	"strings"
 )
 
-// applyModels writes the models that `nvidia-smi -L` printed, and what follows
-// from them, if there is one for every GPU.
-func applyModels(m *Matrix, details []Detail, models []string) {
-	cc := ""
-	for i := range m.GPUs {
-		if len(models) != len(m.GPUs) {
-			break
-		}
-		m.GPUs[i].Model = models[i]
-		cc = modelCapability(models[i])
-		details[i].ComputeCapability = cc
-	}
-	m.setGenerations(details)
-	m.SetNVLinkBandwidth(cc)
-}
-
 // setGenerations sets the NVLink generation of the GPUs that have NVLinks.
 func (m *Matrix) setGenerations(details []Detail) {
 	for i, row := range m.Links {

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -116,7 +117,11 @@ func (r *ncclReader) joinGPUs(m *Matrix, details []Detail) error {
 		}
 		all[i] = j
 	}
+	switches := slices.ContainsFunc(all, func(j joints) bool { return j.switched > 0 })
 	for i := range all {
+		if switches && all[i].switched == 0 {
+			r.problem("GPU %d lists no NVLinks to the switches that other GPUs are joined by", i)
+		}
 		for k := range i {
 			l := r.joint(i, k, all)
 			if l.Count == 0 {

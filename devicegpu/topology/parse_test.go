@@ -205,6 +205,26 @@ func TestSMIVariants(t *testing.T) {
 			islands: alone(2), numa: [][]int{nil, nil},
 		},
 		"gaps in the numbering": {text: "\tGPU0\tGPU3\tCPU Affinity\nGPU0\t X \tNV2\t0\nGPU3\tNV2\t X \t0\n", islands: all(2), numa: [][]int{nil, nil}},
+		"CPU affinity empty": {
+			text:    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV4\tNODE\t0\t0\t\tN/A\nGPU1\tNV4\t X \tNODE\t\t1\t\tN/A\nNIC0\tNODE\tNODE\t X \t\t\n",
+			islands: all(2), numa: [][]int{{0}, {1}},
+		},
+		"more tabs than titles": {
+			text:    "\t\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\t\t3\t\tN/A\n",
+			islands: alone(1), numa: [][]int{{3}},
+		},
+		"memory-only NUMA nodes": {
+			text:    "\tGPU0\tmlx5_0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-3\t0,8,252-255\nmlx5_0\tSYS\t X \t\t\n",
+			islands: alone(1), numa: [][]int{{0, 8, 252, 253, 254, 255}},
+		},
+		"cells glued together": {
+			text:    "  GPU0  GPU1  NIC0  NIC1  CPU Affinity\nGPU0  X  NV18NODEPIX  0-3\nGPU1  NV18  X  SYSSYS  0-3\n",
+			islands: all(2), numa: [][]int{nil, nil},
+		},
+		"NICs of any name": {
+			text:    "\tGPU0\tGPU1\tirdma0\tibp24s0\tmlx5_bond_0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\tPIX\tSYS\tSYS\t0-3\t0\nGPU1\tNV4\t X \tSYS\tPIX\tSYS\t4-7\t1\n",
+			islands: all(2), numa: [][]int{{0}, {1}},
+		},
 		"prompt and legend around": {
 			text:    "$ nvidia-smi topo -m\n\tGPU0\tGPU1\tCPU Affinity\r\nGPU0\t X \tSOC\t0-3\r\nGPU1\tSOC\t X \t4-7\r\n\nLegend:\n  X    = Self\n  SYS  = GPU0 GPU1\n$ \n",
 			islands: alone(2), numa: [][]int{nil, nil},
@@ -266,6 +286,11 @@ func TestXMLVariants(t *testing.T) {
 			xml: system(`<cpu numaid="0">`, gpu("0000:01:00.0", `<nvlink target="0000:f0:00.0" count="3" tclass="0x068001"/>`),
 				gpu("0000:02:00.0", `<nvlink target="0000:f0:00.0" count="3" tclass="0x068001"/>`), `</cpu>`),
 			islands: alone(2), kind: "PHB",
+		},
+		"one GPU without its links to the switches": {
+			xml: system(`<cpu numaid="0">`, gpu("0000:01:00.0", `<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>`),
+				gpu("0000:02:00.0", `<c2c bw="44712" count="5"/>`), `</cpu>`),
+			islands: alone(2), kind: "PHB", problem: "GPU 1 lists no NVLinks to the switches that other GPUs are joined by",
 		},
 		"several hosts": {
 			xml: system(`<cpu host_hash="0x1" numaid="0">`, gpu("0000:01:00.0", ""), gpu("0000:02:00.0", ""), `</cpu><cpu host_hash="0x2" numaid="0">`,

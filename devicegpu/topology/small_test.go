@@ -68,8 +68,8 @@ func TestBusIDs(t *testing.T) {
 
 func TestBandwidth(t *testing.T) {
 	// Per direction: half of what the product pages add up for both.
-	for generation, want := range map[int]float64{1: 80, 2: 150, 3: 300, 4: 450, 5: 900} {
-		links := map[int]float64{1: 4, 2: 6, 3: 12, 4: 18, 5: 18}[generation]
+	for generation, want := range map[int]float64{1: 80, 2: 150, 3: 300, 4: 450, 5: 900, 6: 1800} {
+		links := map[int]float64{1: 4, 2: 6, 3: 12, 4: 18, 5: 18, 6: 36}[generation]
 		if got := NVLinkGBs(generation) * links; got != want {
 			t.Errorf("NVLink %d: %g GB/s a GPU, want %g", generation, got, want)
 		}

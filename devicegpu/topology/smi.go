@@ -9,10 +9,13 @@ import (
 )
 
 var (
-	ansiCode   = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
-	gpuName    = regexp.MustCompile(`^GPU\d+$`)
-	nicName    = regexp.MustCompile(`^(?:NIC\d+|[A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_.-]+|rdmap\w+|roce\w+|ib\w+)$`)
-	listLine   = regexp.MustCompile(`^GPU \d+: (.+?) \(UUID: [^)]*\)\s*$`)
+	ansiCode = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
+	gpuName  = regexp.MustCompile(`^GPU\d+$`)
+	nicName  = regexp.MustCompile(`^(?:NIC\d+|[a-z][a-z0-9]*_[a-z0-9_.-]+)$`)
+	listLine = regexp.MustCompile(`^GPU (\d+): (.+?) \(UUID: [^)]*\)\s*$`)
+	// gluedCells are cells that lost the space between them on their way.
+	gluedCells = regexp.MustCompile(`^(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC){2,}$`)
+	oneCell    = regexp.MustCompile(`X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC`)
 	legendLine = regexp.MustCompile(`^\s*(NIC\d+):\s*(\S+)\s*$`)
 )
 
@@ -34,12 +37,11 @@ func parseSMI(text string) (File, error) {
 	text = strings.ReplaceAll(ansiCode.ReplaceAllString(text, ""), "\r", "")
 	lines := strings.Split(text, "\n")
 	t := &smiTable{links: map[string][]Link{}, tails: map[string][]string{}}
-	var models []string
-	aliases := map[string]string{}
+	models, aliases := map[string]string{}, map[string]string{}
 	for _, line := range lines {
 		fields := strings.Fields(line)
 		if f := listLine.FindStringSubmatch(strings.TrimSpace(line)); f != nil {
-			models = append(models, f[1])
+			models["GPU"+f[1]] = f[2]
 			continue
 		}
 		if f := legendLine.FindStringSubmatch(line); f != nil {
@@ -53,7 +55,7 @@ func parseSMI(text string) (File, error) {
 		if len(fields) < 2 || !slices.Contains(t.columns, fields[0]) {
 			continue
 		}
-		if err := t.readRow(fields); err != nil {
+		if err := t.readRow(line, fields); err != nil {
 			return File{}, err
 		}
 	}
@@ -63,20 +65,26 @@ func parseSMI(text string) (File, error) {
 	return t.file(models, aliases)
 }
 
-// readHeader takes a line of device names, which may be followed by titles.
+// readHeader takes a line of device names, the first one a GPU's, which is
+// followed by titles. Without titles only names of a usual form are taken, so
+// that a sentence is not.
 func (t *smiTable) readHeader(fields []string) {
 	n := 0
-	for n < len(fields) && (gpuName.MatchString(fields[n]) || n > 0 && nicName.MatchString(fields[n])) {
+	for n < len(fields) && !startsTitle(fields[n:]) {
+		if _, err := ParseLink(fields[n]); err == nil {
+			return // a row
+		}
 		n++
 	}
-	rest := strings.Join(fields[n:], " ")
-	if n == 0 || n == 1 && rest == "" {
+	if n == 0 || !gpuName.MatchString(fields[0]) {
 		return
 	}
-	if rest != "" && !strings.HasPrefix(rest, "CPU ") && !strings.HasPrefix(rest, "NUMA ") && !strings.HasPrefix(rest, "GPU ") {
-		return // a row, or a sentence
+	unusual := func(name string) bool { return !gpuName.MatchString(name) && !nicName.MatchString(name) }
+	if n == len(fields) && (n == 1 || slices.ContainsFunc(fields, unusual)) {
+		return
 	}
 	t.columns = fields[:n]
+	rest := strings.Join(fields[n:], " ")
 	for _, title := range []string{"CPU Affinity", "GPU NUMA ID", "NUMA Affinity"} {
 		if strings.Contains(rest, title) {
 			t.titles = append(t.titles, title)
@@ -85,8 +93,25 @@ func (t *smiTable) readHeader(fields []string) {
 	slices.SortFunc(t.titles, func(a, b string) int { return strings.Index(rest, a) - strings.Index(rest, b) })
 }
 
-func (t *smiTable) readRow(fields []string) error {
-	name, cells := fields[0], fields[1:]
+// startsTitle reports whether the words start the title of a column that is
+// not a device's.
+func startsTitle(words []string) bool {
+	if len(words) < 2 {
+		return false
+	}
+	return words[1] == "Affinity" || words[0] == "GPU" && words[1] == "NUMA"
+}
+
+func (t *smiTable) readRow(line string, fields []string) error {
+	name := fields[0]
+	var cells []string
+	for _, cell := range fields[1:] {
+		if gluedCells.MatchString(cell) {
+			cells = append(cells, oneCell.FindAllString(cell, -1)...)
+			continue
+		}
+		cells = append(cells, cell)
+	}
 	if _, again := t.links[name]; again {
 		return nil // a second matrix, such as one of another host
 	}
@@ -106,6 +131,10 @@ func (t *smiTable) readRow(fields []string) error {
 	}
 	t.links[name] = row
 	t.tails[name] = cells[len(t.columns):]
+	if parts := strings.Split(line, "\t"); len(parts) > len(row)+1 && strings.TrimSpace(parts[len(row)+1]) == "" && t.tails[name] != nil {
+		// The CPU affinity is empty: on a NUMA node without allowed CPUs.
+		t.tails[name] = slices.Insert(t.tails[name], 0, "")
+	}
 	return nil
 }
 
@@ -130,7 +159,7 @@ func (t *smiTable) split() (gpus, nics []int, err error) {
 	return gpus, nics, nil
 }
 
-func (t *smiTable) file(models []string, aliases map[string]string) (File, error) {
+func (t *smiTable) file(models, aliases map[string]string) (File, error) {
 	gpus, nics, err := t.split()
 	if err != nil {
 		return File{}, err
@@ -139,6 +168,8 @@ func (t *smiTable) file(models []string, aliases map[string]string) (File, error
 	f := File{Format: "nvidia-smi topo", Details: make([]Detail, len(gpus))}
 	for i, col := range gpus {
 		f.Details[i].Vendor = "nvidia"
+		m.GPUs[i].Model = models[t.columns[col]]
+		f.Details[i].ComputeCapability = modelCapability(m.GPUs[i].Model)
 		row := t.links[t.columns[col]]
 		for j := range i {
 			m.SetLink(i, j, t.pair(col, gpus[j]))
@@ -170,7 +201,8 @@ func (t *smiTable) file(models []string, aliases map[string]string) (File, error
 	}
 	m.groupSwitches(between)
 	m.NVSwitch = m.mustBeSwitched()
-	applyModels(&m, f.Details, models)
+	m.setGenerations(f.Details)
+	m.SetNVLinkBandwidth(f.Details[0].ComputeCapability)
 	m.SetPCIeBandwidth(make([]float64, len(gpus)))
 	f.Matrix, f.Problems = m, t.problems
 	return f, nil
@@ -190,9 +222,8 @@ func (t *smiTable) pair(a, b int) Link {
 	return x
 }
 
-// readTail reads what stands behind the links. Empty cells leave no trace
-// between the others, so a row with fewer values than titles is read from the
-// left, as nvidia-smi leaves out the last ones.
+// readTail reads what stands behind the links: the values of the titles, from
+// the left. There may be more tabs between them than titles.
 func (t *smiTable) readTail(name string, g *GPU) error {
 	for i, value := range t.tails[name] {
 		if i >= len(t.titles) || t.titles[i] == "GPU NUMA ID" {
@@ -211,8 +242,8 @@ func (t *smiTable) readTail(name string, g *GPU) error {
 	return nil
 }
 
-// mostNVLinks is the most that a GPU has (Hopper, Blackwell).
-const mostNVLinks = 18
+// mostNVLinks is the most that a GPU has (Rubin; until Blackwell it was 18).
+const mostNVLinks = 36
 
 // mustBeSwitched reports whether the NVLinks can only be there with switches:
 // a GPU's links to all the others together are more than any GPU has.
