@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -138,8 +139,11 @@ type outcome struct {
 	// kept: registered with the placement in force.
 	kept    bool
 	current *api.Job
-	// accepted is Nomad's answer to the registration.
+	// accepted is Nomad's answer to the registration, response and fields what
+	// is in it.
 	accepted *reply
+	response api.JobRegisterResponse
+	fields   map[string]json.RawMessage
 }
 
 // attempt looks at the job and its record and does what they call for, once.
@@ -255,7 +259,11 @@ func (g *Gateway) commit(r *http.Request, s *submission, old, next *record.Recor
 	}
 	a, p := g.send(ctx, r, r.Method, "", s.requestFor(job, index))
 	if p == nil && a.ok() {
-		return outcome{accepted: a, current: current}, nil
+		out := outcome{accepted: a}
+		if err := errors.Join(json.Unmarshal(a.body, &out.fields), json.Unmarshal(a.body, &out.response)); err == nil {
+			return out, nil
+		}
+		p = problemf(http.StatusBadGateway, "Nomad at %s answered the registration of job %q with something else. See `nomad job status %s`, and what is between Caravan and Nomad.", g.cfg.Nomad.Redacted(), s.id, s.id)
 	}
 	if err := g.putBack(ctx, old, next); err != nil {
 		// The planner finds the record without its job, or with another, and

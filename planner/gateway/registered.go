@@ -26,24 +26,13 @@ const pollEvery = 100 * time.Millisecond
 func (g *Gateway) answerRegistered(w http.ResponseWriter, r *http.Request, s *submission, out outcome) error {
 	ctx, cancel := context.WithTimeout(r.Context(), max(g.cfg.Wait, 0))
 	defer cancel()
-	fields := map[string]json.RawMessage{}
-	var resp api.JobRegisterResponse
-	var header http.Header
+	resp, header := out.response, http.Header{}
 	if out.unchanged {
-		if err := g.unchanged(r, s, out.current, &resp); err != nil {
-			var p *problem
-			if errors.As(err, &p) {
-				refuse(w, p.status, "%s", p.text)
-				return nil
-			}
-			refuse(w, http.StatusBadGateway, "Job %q is unchanged, but Nomad does not say how it is: %v.", s.id, err)
-			return err
-		}
-	} else {
-		if err := errors.Join(json.Unmarshal(out.accepted.body, &fields), json.Unmarshal(out.accepted.body, &resp)); err != nil {
-			refuse(w, http.StatusBadGateway, "Job %q was registered, but Nomad's answer cannot be read: %v. See `nomad job status %s`.", s.id, err, s.id)
+		if p := g.unchanged(r, s, out.current, &resp); p != nil {
+			refuse(w, p.status, "%s", p.text)
 			return nil
 		}
+	} else {
 		header = withoutConnection(out.accepted.header)
 	}
 	notes := append([]string{g.decision(ctx, s, out, &resp)}, s.notes...)
@@ -53,7 +42,7 @@ func (g *Gateway) answerRegistered(w http.ResponseWriter, r *http.Request, s *su
 			w.Header()[name] = values
 		}
 	}
-	return answer(w, r, resp.LastIndex, merge(fields, resp, out.unchanged))
+	return answer(w, r, resp.LastIndex, merge(out.fields, resp, out.unchanged))
 }
 
 // merge sets what the gateway changes in Nomad's answer and leaves the rest of
@@ -88,12 +77,12 @@ func joinWarnings(nomads string, notes []string) string {
 // unchanged fills in the answer to a submission that changes nothing. Nomad
 // itself makes a new evaluation of such a one; here the one that there is says
 // how the job stands.
-func (g *Gateway) unchanged(r *http.Request, s *submission, current *api.Job, resp *api.JobRegisterResponse) error {
+func (g *Gateway) unchanged(r *http.Request, s *submission, current *api.Job, resp *api.JobRegisterResponse) *problem {
 	resp.JobModifyIndex, resp.LastIndex = deref(current.JobModifyIndex), deref(current.JobModifyIndex)
 	q := (&api.QueryOptions{Namespace: s.namespace}).WithContext(r.Context())
 	evals, _, err := g.cfg.Client.Jobs().Evaluations(s.id, q)
 	if err != nil {
-		return fmt.Errorf("list evaluations: %w", err)
+		return problemf(http.StatusBadGateway, "Job %q is unchanged, but Nomad does not list its evaluations: %v.", s.id, err)
 	}
 	if e := newest(evals, func(*api.Evaluation) bool { return true }); e != nil {
 		resp.EvalID, resp.EvalCreateIndex = e.ID, e.CreateIndex
@@ -102,7 +91,9 @@ func (g *Gateway) unchanged(r *http.Request, s *submission, current *api.Job, re
 	// All were collected: a new one makes no version and, with gate or pins,
 	// changes nothing.
 	path := "/v1/job/" + url.PathEscape(s.id) + "/evaluate"
-	a, p := g.send(r.Context(), r, http.MethodPut, path, map[string]any{"JobID": s.id, "Namespace": s.namespace})
+	a, p := g.send(r.Context(), r, http.MethodPut, path, map[string]any{
+		"JobID": s.id, "Namespace": s.namespace, "Region": s.register.Region,
+	})
 	if p != nil {
 		return p
 	}
@@ -111,7 +102,7 @@ func (g *Gateway) unchanged(r *http.Request, s *submission, current *api.Job, re
 	}
 	var forced api.JobRegisterResponse
 	if err := json.Unmarshal(a.body, &forced); err != nil {
-		return fmt.Errorf("read evaluation: %w", err)
+		return problemf(http.StatusBadGateway, "Job %q is unchanged, but Nomad's answer to an evaluation of it cannot be read: %v.", s.id, err)
 	}
 	resp.EvalID, resp.EvalCreateIndex = forced.EvalID, forced.EvalCreateIndex
 	return nil
