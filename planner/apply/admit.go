@@ -102,7 +102,12 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	}
 	rec := j.next(a.decision.Reason)
 	rec.Phase, rec.PlacedHash, rec.Unpinned = record.PhaseAdmitted, rec.SpecHash, false
-	rec.Members = append(a.ended(), append(inForce, fit...)...)
+	rec.Members = nil
+	for _, s := range j.states {
+		rec.Members = append(rec.Members, s.Member)
+	}
+	rec.Members = append(rec.Members, fit...)
+	j.ended(rec)
 	rec.Admitted, rec.Deadline = a.round.view.Taken, a.round.view.Taken.Add(a.executor.opts.Deadline)
 	if err := a.executor.put(ctx, rec); err != nil {
 		return false, err
@@ -111,22 +116,6 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	err = a.executor.register(ctx, j.m.Namespace, pinned, deref(j.cur.JobModifyIndex), rec.Source)
 	a.executor.note(j.key(), deref(j.cur.JobModifyIndex), a.round.view.Taken, err)
 	return true, err
-}
-
-// ended are the members of the placement that have ended; they stay in the
-// record so that they are not placed again.
-func (a *admission) ended() []model.Member {
-	gone := map[rewrite.Place]bool{}
-	for _, d := range a.job.done() {
-		gone[d] = true
-	}
-	var out []model.Member
-	for _, s := range a.job.states {
-		if gone[rewrite.Place{Group: s.Member.Group, Index: s.Member.Index}] {
-			out = append(out, s.Member)
-		}
-	}
-	return out
 }
 
 // newMembers are the decision's members that are not in force yet.
@@ -230,7 +219,7 @@ func explain(m *api.AllocationMetric) string {
 		parts = append(parts, fmt.Sprintf("%s exhausted on %d nodes", what, m.DimensionExhausted[what]))
 	}
 	for _, what := range slices.Sorted(maps.Keys(m.ConstraintFiltered)) {
-		if !strings.Contains(what, "${node.unique.id}") {
+		if !strings.Contains(what, "${node.unique.id}") && what != "computed class ineligible" {
 			parts = append(parts, fmt.Sprintf("%s excludes %d nodes", what, m.ConstraintFiltered[what]))
 		}
 	}

@@ -55,7 +55,7 @@ func (c *Checker) Check(v *observe.View) []Step {
 		}
 	}
 	for _, rec := range v.Orphans {
-		if entering(rec, v.Taken) {
+		if arriving(rec, v.Taken) {
 			continue
 		}
 		steps = append(steps, Step{Namespace: rec.Namespace, Job: rec.JobID, Kind: KindForget,
@@ -74,14 +74,10 @@ func (c *Checker) Check(v *observe.View) []Step {
 	return steps
 }
 
-// entryTime is how long a registration through the gateway may take between
-// its record and its job. A record whose job has not come by then is wrong.
-const entryTime = time.Minute
-
-// entering says whether a submission was recorded so lately that its job may
-// still be on its way to Nomad.
-func entering(rec *record.Record, now time.Time) bool {
-	return now.Sub(rec.Submitted) < entryTime
+// arriving says whether the gateway has recorded a submission so lately that
+// its job may still be on its way to Nomad.
+func arriving(rec *record.Record, now time.Time) bool {
+	return !rec.Arriving.IsZero() && now.Sub(rec.Arriving) < record.ArrivingFor
 }
 
 // round is one Check.
@@ -129,12 +125,15 @@ func (r *round) job(m *observe.Managed) *job {
 
 // fresh are the members' states without what ended in an earlier submission:
 // its allocations stay in Nomad for a while, and they may be of the same nodes
-// and GPUs.
+// and GPUs. What is recorded as ended stays so.
 func fresh(m *observe.Managed, rec *record.Record) []observe.MemberState {
 	out := make([]observe.MemberState, len(m.Members))
 	for i, s := range m.Members {
 		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.PriorIndex {
 			s.Alloc, s.State = nil, observe.AllocNone
+		}
+		if s.Member.Ended && !s.State.Holds() {
+			s.State = observe.AllocComplete
 		}
 		out[i] = s
 	}
@@ -180,7 +179,7 @@ func (j *job) check() *Step {
 	case stopped:
 		return nil
 	}
-	if deref(j.cur.JobModifyIndex) <= j.rec.PriorIndex && entering(j.rec, j.now()) {
+	if deref(j.cur.JobModifyIndex) <= j.rec.PriorIndex && arriving(j.rec, j.now()) {
 		return nil
 	}
 	if step := j.resubmitted(); step != nil {

@@ -117,7 +117,7 @@ func (j *job) admitted() *Step {
 	}
 	if !j.rec.Deadline.IsZero() && !j.now().Before(j.rec.Deadline) {
 		return j.giveUp(fmt.Sprintf("%d of %d members were placed within %s; member %d of group %q was not (node %s)",
-			j.countSettled(), len(j.states), j.rec.Deadline.Sub(j.rec.Admitted), missing.Member.Index, missing.Member.Group, missing.Member.Node))
+			j.countSettled(), len(j.states), j.rec.Deadline.Sub(j.rec.Admitted).Round(time.Second), missing.Member.Index, missing.Member.Group, missing.Member.Node))
 	}
 	return j.repin()
 }
@@ -160,8 +160,11 @@ func (j *job) misplaced(s observe.MemberState) string {
 // repin registers the pinned job where Nomad has another.
 func (j *job) repin() *Step {
 	pinned, err := rewrite.Pin(j.rec.Original, j.pinnable(), j.pins(), j.done()...)
-	if err != nil {
+	if err != nil && j.m.Model.Gang == model.GangJob {
 		return j.fail(fmt.Sprintf("the placement cannot be pinned any more: %v", err))
+	}
+	if err != nil {
+		return j.stuck(fmt.Sprintf("the placement cannot be pinned any more: %v", err))
 	}
 	if gangspec.Hash(pinned) == gangspec.Hash(j.cur) {
 		return nil
@@ -271,6 +274,7 @@ func (j *job) trim(reason string, keep []model.Member, keepAlloc map[string]bool
 	step := j.step(KindTrim, reason)
 	step.Put = j.next(reason)
 	step.Put.Phase, step.Put.Members, step.Put.Deadline = record.PhaseRunning, keep, time.Time{}
+	kept.ended(step.Put)
 	j.count(step.Put)
 	step.Register, step.Index, step.Source = pinned, deref(j.cur.JobModifyIndex), j.rec.Source
 	step.Stop = j.stoppable(func(a *api.AllocationListStub) bool { return !keepAlloc[a.ID] })
@@ -316,6 +320,20 @@ func deviceIDs(a *api.AllocationListStub) []string {
 	return out
 }
 
+// ended marks in the record's members those that have ended. Nomad forgets
+// that a member has completed when its group leaves the job.
+func (j *job) ended(rec *record.Record) {
+	gone := map[rewrite.Place]bool{}
+	for _, d := range j.done() {
+		gone[d] = true
+	}
+	rec.Members = slices.Clone(rec.Members)
+	for i := range rec.Members {
+		m := &rec.Members[i]
+		m.Ended = m.Ended || gone[rewrite.Place{Group: m.Group, Index: m.Index}]
+	}
+}
+
 // done are the members that have ended and must not run again.
 func (j *job) done() []rewrite.Place {
 	if j.m.Model.Type != api.JobTypeBatch {
@@ -323,7 +341,7 @@ func (j *job) done() []rewrite.Place {
 	}
 	var out []rewrite.Place
 	for _, s := range j.states {
-		if s.State == observe.AllocComplete || s.State == observe.AllocDead && j.m.Model.Gang == model.GangNone && failedForGood(s.Alloc) {
+		if s.Member.Ended || s.State == observe.AllocComplete || s.State == observe.AllocDead && j.m.Model.Gang == model.GangNone && failedForGood(s.Alloc) {
 			out = append(out, rewrite.Place{Group: s.Member.Group, Index: s.Member.Index})
 		}
 	}

@@ -63,6 +63,9 @@ func Pin(orig *api.Job, members []model.Member, c *Cluster, done ...Place) (*api
 	return job, nil
 }
 
+// maxFaults is how many faults of a placement Pin names.
+const maxFaults = 12
+
 type pinner struct {
 	job     *api.Job
 	cluster *Cluster
@@ -112,6 +115,9 @@ func (p *pinner) sort(members []model.Member, done []Place) error {
 	}
 	faults = append(faults, p.incomplete()...)
 	if len(faults) > 0 {
+		if more := len(faults) - maxFaults; more > 0 {
+			faults = append(faults[:maxFaults], fmt.Sprintf("and %d more", more))
+		}
 		return fmt.Errorf("pin job %q: %w: %s", orEmpty(p.job.ID), ErrPlacement, strings.Join(faults, "; "))
 	}
 	for _, list := range p.members {

@@ -215,8 +215,8 @@ func TestPinRefuses(t *testing.T) {
 		"a gang with ended members": {job("batch", "job", group("w", 2, 8)), []model.Member{whole(0, 0)},
 			[]rewrite.Place{{Group: "w", Index: 1}}, []string{"have ended"}},
 		"everything wrong at once": {job("batch", "none", group("w", 2, 1, 1)),
-			[]model.Member{whole(0, 0), whole(0, 0), whole(5, 1), {Group: "x", Node: "nowhere"}}, nil,
-			[]string{"no group \"x\"", "no node \"nowhere\"", "named twice", "index 5", "is given to member", "which are for which"}},
+			[]model.Member{{Group: "x", Node: "nowhere"}, whole(5, 1), whole(0, 0), whole(0, 0)}, nil,
+			[]string{"no group \"x\"", "no node \"nowhere\"", "named twice", "index 5", "is given to member", "which are for which", "more"}},
 		"GPUs for a group that asks for none": {job("batch", "none", group("w", 1)), []model.Member{whole(0, 0)}, nil, []string{"more device requests"}},
 	}
 	for name, test := range tests {

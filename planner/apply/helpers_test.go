@@ -1,0 +1,3 @@
+package apply_test
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,397 @@
+package apply_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/nomadproc"
+	"github.com/caravan-sched/caravan/planner/apply"
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// real is a real Nomad with three nodes of 8 simulated GPUs, and the parts of
+// the planner that act on it.
+type real struct {
+	t       *testing.T
+	cluster *nomadproc.Cluster
+	client  *api.Client
+	store   *record.Store
+	observe *observe.Observer
+	exec    *apply.Executor
+}
+
+func startReal(t *testing.T, opts apply.Options) *real {
+	t.Helper()
+	bin, ok := nomadproc.Find()
+	if !ok {
+		t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
+	}
+	plugin := filepath.Join(t.TempDir(), "nomad-device-caravan")
+	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
+		t.Fatalf("build the device plugin: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	spec := devcluster.Spec{}
+	for i := range 3 {
+		spec.Nodes = append(spec.Nodes, devcluster.Node{
+			Name: fmt.Sprintf("n%d", i), Meta: map[string]string{"caravan_rack": fmt.Sprintf("r%d", i/2)},
+			Plugins: []devcluster.Plugin{{Name: "nomad-device-caravan", Path: plugin,
+				Config: fmt.Sprintf("enabled = true\nsource = \"mock:dgxh100\"\nmock_seed = \"n%d\"\n", i)}},
+		})
+	}
+	c, err := nomadproc.Start(ctx, bin, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stop cluster: %v", err)
+		}
+	})
+	if err := c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	store := record.NewStore(c.Client(), "")
+	return &real{t: t, cluster: c, client: c.Client(), store: store,
+		observe: observe.New(observe.Options{Client: c.Client(), Records: store, Config: &cfg}),
+		exec:    apply.NewExecutor(c.Client(), store, opts)}
+}
+
+// look waits for a view; Nomad may not answer at its start.
+func (r *real) look() *observe.View {
+	r.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		v, err := r.observe.Refresh(r.t.Context())
+		if err == nil {
+			return v
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// cycle is one turn of the planner's loop.
+func (r *real) cycle() *observe.View {
+	r.t.Helper()
+	v := r.look()
+	plan, err := core.Decide(v.Snapshot, core.Policy{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, result := range r.exec.Execute(r.t.Context(), v, plan) {
+		r.t.Logf("%s %s: %s changed=%v err=%v", result.Kind, result.Job, result.Reason, result.Changed, result.Err)
+	}
+	return v
+}
+
+// until turns the loop until the condition holds.
+func (r *real) until(what string, holds func(*observe.View) bool) *observe.View {
+	r.t.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for time.Now().Before(deadline) {
+		if v := r.cycle(); holds(v) {
+			return v
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	r.t.Fatalf("not within 90 s: %s", what)
+	return nil
+}
+
+func phase(job string, want record.Phase) func(*observe.View) bool {
+	return func(v *observe.View) bool {
+		m, ok := v.Job("default", job)
+		return ok && m.Record != nil && m.Record.Phase == want
+	}
+}
+
+func gone(job string) func(*observe.View) bool {
+	return func(v *observe.View) bool {
+		m, ok := v.Job("default", job)
+		return (!ok || m.Record == nil) && len(v.Orphans) == 0
+	}
+}
+
+func realJob(id, kind, gang string, count, gpus int, command ...string) *api.Job {
+	g := &api.TaskGroup{Name: ptr("w"), Count: &count,
+		RestartPolicy:    &api.RestartPolicy{Attempts: ptr(0), Mode: ptr("fail")},
+		ReschedulePolicy: &api.ReschedulePolicy{Attempts: ptr(0), Unlimited: ptr(false)},
+		Tasks: []*api.Task{{Name: "t", Driver: "raw_exec", KillTimeout: ptr(time.Second),
+			Config:    map[string]any{"command": command[0], "args": command[1:]},
+			Resources: &api.Resources{CPU: ptr(20), MemoryMB: ptr(20), Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: ptr(uint64(gpus))}}},
+		}}}
+	return &api.Job{ID: &id, Type: &kind, Meta: map[string]string{"caravan_gang": gang}, TaskGroups: []*api.TaskGroup{g}}
+}
+
+func (r *real) register(j *api.Job) {
+	r.t.Helper()
+	if _, _, err := r.client.Jobs().Register(j, nil); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *real) versions(job string) int {
+	r.t.Helper()
+	j, _, err := r.client.Jobs().Info(job, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return int(*j.Version)
+}
+
+// exact checks that every member in force is placed exactly where it was
+// decided.
+func (r *real) exact(v *observe.View, job string, members int) *observe.Managed {
+	r.t.Helper()
+	m, _ := v.Job("default", job)
+	placed := 0
+	for _, s := range m.Members {
+		if s.State == observe.AllocPlaced {
+			placed++
+		}
+	}
+	if placed != members {
+		r.t.Fatalf("job %s: %d of %d members are placed as decided: %+v", job, placed, members, m.Members)
+	}
+	return m
+}
+
+func gatedFile(j *api.Job) *api.Job {
+	return j.Constrain(api.NewConstraint(rewrite.GateAttribute, "=", rewrite.GateValue))
+}
+
+func TestOnNomad(t *testing.T) {
+	r := startReal(t, apply.Options{Deadline: 6 * time.Second, RetryInitial: time.Second, Settle: 3 * time.Second})
+	t.Run("a gang of whole nodes", r.gang)
+	t.Run("a part-node gang on one node", r.parts)
+	t.Run("a sweep larger than the cluster", r.sweep)
+	t.Run("a lost race is rolled back whole", r.race)
+	t.Run("ungated, and changed past the gateway", r.changed)
+}
+
+func (r *real) gang(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("gang", "service", "job", 2, 8, "/bin/sleep", "600")))
+	v := r.until("running", phase("gang", record.PhaseRunning))
+	m := r.exact(v, "gang", 2)
+	if n := r.versions("gang"); n != 1 {
+		t.Errorf("the job is at version %d, want gate and pin only", n)
+	}
+	if strings.Contains(strings.Join(deviceConstraints(m.Current), " "), "caravan") {
+		t.Error("a whole-node gang lists its GPUs")
+	}
+	// Nothing more is written while nothing happens.
+	before := r.versions("gang")
+	for range 3 {
+		r.cycle()
+	}
+	if r.versions("gang") != before {
+		t.Error("a running gang is registered again")
+	}
+	// A member is stopped by somebody: Nomad places it again in its place.
+	if _, err := r.client.Allocations().Stop(&api.Allocation{ID: m.Members[0].Alloc.ID}, nil); err != nil {
+		t.Fatal(err)
+	}
+	v = r.until("whole again", func(v *observe.View) bool {
+		got, _ := v.Job("default", "gang")
+		return len(got.Members) == 2 && got.Members[0].State == observe.AllocPlaced && got.Members[0].Alloc.ID != m.Members[0].Alloc.ID
+	})
+	r.exact(v, "gang", 2)
+	r.purge("gang")
+}
+
+func (r *real) purge(job string) {
+	r.t.Helper()
+	if _, _, err := r.client.Jobs().Deregister(job, true, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	r.until("forgotten, and its GPUs free", func(v *observe.View) bool {
+		return gone(job)(v) && !slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == job })
+	})
+}
+
+func (r *real) parts(t *testing.T) {
+	r.t = t
+	j := realJob("parts", "batch", "job", 2, 4, "/bin/sh", "-c", "echo $NOMAD_ALLOC_INDEX $NOMAD_GROUP_NAME $CUDA_VISIBLE_DEVICES; sleep 600")
+	j.Meta["caravan_topology"] = "require:node"
+	r.register(gatedFile(j))
+	v := r.until("running", phase("parts", record.PhaseRunning))
+	m := r.exact(v, "parts", 2)
+	if m.Members[0].Alloc.NodeID != m.Members[1].Alloc.NodeID {
+		t.Error("the members are on two nodes")
+	}
+	for _, s := range m.Members {
+		want := fmt.Sprintf("%d w GPU-", s.Member.Index)
+		if got := r.stdout(s.Alloc.ID); !strings.HasPrefix(got, want) {
+			t.Errorf("member %d prints %q, want %q…", s.Member.Index, got, want)
+		}
+	}
+	r.purge("parts")
+}
+
+func (r *real) stdout(alloc string) string {
+	r.t.Helper()
+	var got string
+	deadline := time.Now().Add(20 * time.Second)
+	for got == "" && time.Now().Before(deadline) {
+		info, _, err := r.client.Allocations().Info(alloc, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if rc, err := r.client.AllocFS().Cat(info, "alloc/logs/t.stdout.0", nil); err == nil {
+			data := make([]byte, 4096)
+			n, _ := rc.Read(data)
+			if got = string(data[:n]); strings.Contains(got, "no such file") {
+				got = ""
+			}
+			_ = rc.Close()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return got
+}
+
+// sweep: 4 members of 8 GPUs each on 3 nodes; the fourth comes when one has
+// ended, and none runs twice.
+func (r *real) sweep(t *testing.T) {
+	r.t = t
+	log := filepath.Join(t.TempDir(), "ran")
+	r.register(gatedFile(realJob("sweep", "batch", "none", 4, 8, "/bin/sh", "-c", "echo $NOMAD_ALLOC_INDEX >>"+log+"; sleep 3")))
+	r.until("running", phase("sweep", record.PhaseRunning))
+	r.until("done", gone("sweep"))
+	out, err := exec.Command("sort", log).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, []string{"0", "1", "2", "3"}) {
+		t.Errorf("members ran: %v, want each once", got)
+	}
+}
+
+// race: somebody else takes a GPU between the dry-run and the pin. It is
+// played by writing the placement behind the dry-run's back.
+func (r *real) race(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("race", "batch", "job", 2, 8, "/bin/sleep", "600")))
+	v := r.look()
+	plan, err := core.Decide(v.Snapshot, core.Policy{})
+	if err != nil || len(plan.Decisions) != 1 || len(plan.Decisions[0].Members) != 2 {
+		t.Fatalf("Decide: %+v, %v", plan, err)
+	}
+	// Another job takes one GPU of the second member's node.
+	thief := realJob("thief", "sysbatch", "none", 1, 1, "/bin/sleep", "600")
+	thief.Meta, thief.TaskGroups[0].Count, thief.TaskGroups[0].ReschedulePolicy = nil, nil, nil
+	thief.Constrain(api.NewConstraint("${node.unique.id}", "=", plan.Decisions[0].Members[1].Node))
+	r.register(thief)
+	r.waitAllocs("thief", 1)
+	for _, result := range r.exec.Execute(t.Context(), v, plan) {
+		t.Logf("%s %s: %s changed=%v err=%v", result.Kind, result.Job, result.Reason, result.Changed, result.Err)
+	}
+	rec, err := r.store.Get(t.Context(), "default", "race")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Phase != record.PhaseQueued || rec.Attempts != 1 || !strings.Contains(rec.Reason, "does not fit") {
+		t.Errorf("the dry-run did not see it: %s, %q", rec.Phase, rec.Reason)
+	}
+	// Now without the dry-run.
+	cur, _, err := r.client.Jobs().Info("race", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := rewrite.Pin(rec.Original, plan.Decisions[0].Members, apply.Cluster(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.Phase, rec.Members, rec.PlacedHash = record.PhaseAdmitted, plan.Decisions[0].Members, rec.SpecHash
+	rec.Admitted, rec.Deadline = time.Now(), time.Now().Add(3*time.Second)
+	if err := r.store.Put(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.client.Jobs().EnforceRegister(pinned, *cur.JobModifyIndex, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.waitAllocs("race", 1)
+	v = r.until("rolled back", phase("race", record.PhaseRollback))
+	v = r.until("admitted whole elsewhere", phase("race", record.PhaseRunning))
+	r.exact(v, "race", 2)
+	if _, _, err := r.client.Jobs().Deregister("thief", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.purge("race")
+}
+
+func (r *real) waitAllocs(job string, n int) {
+	r.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		allocs, _, err := r.client.Jobs().Allocations(job, true, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(allocs) >= n {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	r.t.Fatalf("job %s got no allocation", job)
+}
+
+// changed: an ungated job is gated; a new version that is registered past the
+// gateway is a new submission, and the old one's members make room for it.
+func (r *real) changed(t *testing.T) {
+	r.t = t
+	// Two members of three nodes' worth of memory never fit, so nothing of it
+	// runs before it is gated.
+	j := realJob("changed", "batch", "job", 2, 8, "/bin/sleep", "600")
+	j.Constrain(api.NewConstraint("${meta.never}", "=", "there"))
+	r.register(j)
+	r.until("gated", func(v *observe.View) bool {
+		m, ok := v.Job("default", "changed")
+		return ok && m.Record != nil && rewrite.IsGated(m.Current)
+	})
+	next := realJob("changed", "batch", "job", 2, 8, "/bin/sleep", "601")
+	r.register(next)
+	v := r.until("running", phase("changed", record.PhaseRunning))
+	m := r.exact(v, "changed", 2)
+	if args := fmt.Sprint(m.Record.Original.TaskGroups[0].Tasks[0].Config["args"]); !strings.Contains(args, "601") {
+		t.Errorf("the record has %s", args)
+	}
+	r.purge("changed")
+}
+
+func deviceConstraints(j *api.Job) []string {
+	var out []string
+	for _, g := range j.TaskGroups {
+		for _, task := range g.Tasks {
+			if task.Resources == nil {
+				continue
+			}
+			for _, d := range task.Resources.Devices {
+				for _, c := range d.Constraints {
+					out = append(out, c.LTarget+" "+c.RTarget)
+				}
+			}
+		}
+	}
+	return out
+}
