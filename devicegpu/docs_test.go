@@ -1,0 +1,47 @@
+package devicegpu
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caravan-sched/caravan/devicegpu/nvml"
+	"github.com/caravan-sched/caravan/devicegpu/topology"
+)
+
+// TestDocumentation: every key that an operator or a job may write is in the
+// documentation.
+func TestDocumentation(t *testing.T) {
+	data, err := os.ReadFile("../docs/device-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := nvml.Open(nvml.Spec{Source: "mock:dgxh100", Seed: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := source.Inventory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range inv.Matrix.GPUs {
+		inv.Matrix.GPUs[i].Fabric = topology.Fabric{ClusterUUID: "ab"}
+	}
+	groups, err := Groups(inv, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := slices.Concat(
+		slices.Sorted(maps.Keys(groups[0].Attributes)),
+		slices.Sorted(maps.Keys(configSchema().GetObject().GetAttributes())),
+		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices},
+		controlNodes,
+	)
+	for _, key := range keys {
+		if !strings.Contains(string(data), "`"+key+"`") {
+			t.Errorf("%s is not documented", key)
+		}
+	}
+}
