@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// backend shows a Daemon through its API.
+type backend struct{ d *Daemon }
+
+func (b backend) View() *observe.View { return b.d.view.Load() }
+
+func (b backend) Authorize(ctx context.Context, token string, right httpapi.Right, namespace string) error {
+	return b.d.auth.check(ctx, token, right, namespace)
+}
+
+func (b backend) Status() httpapi.Status {
+	d := b.d
+	term, holder := d.leader.get()
+	st := httpapi.Status{
+		Version: Version, Leader: term != nil, LeaderAddress: holder,
+		ObserveOnly: d.cfg.ObserveOnly, Policy: d.cfg.Policy.Order,
+		Nomad: d.nomad.get(), Decided: d.decisions.last(),
+	}
+	st.Nomad.Address = d.cfg.Nomad.Address
+	if v := d.view.Load(); v != nil {
+		st.ViewTaken, st.ViewIndex = v.Taken, v.Index
+		st.Counts = httpapi.CountCluster(v)
+		for _, w := range v.Warnings {
+			st.Warnings = append(st.Warnings, httpapi.Warning(w))
+		}
+	}
+	if t := d.trouble.get(); t.Error != "" {
+		st.Warnings = append(st.Warnings, httpapi.Warning{Subject: "carrying out", Text: t.Error})
+	}
+	if err := d.leader.trouble(); err != nil {
+		st.Warnings = append(st.Warnings, httpapi.Warning{Subject: "leadership", Text: err.Error()})
+	}
+	return st
+}
+
+// Queue are the waiting jobs: those that were decided on, in their order, and
+// then those that came since.
+func (b backend) Queue() []httpapi.Job {
+	v := b.d.view.Load()
+	if v == nil {
+		return nil
+	}
+	var out []httpapi.Job
+	for i := range v.Managed {
+		if v.Managed[i].Model.State != model.StateQueued || released(&v.Managed[i]) {
+			continue
+		}
+		if e, ok := b.Explain(v.Managed[i].Namespace, v.Managed[i].ID); ok {
+			out = append(out, e.Job)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y httpapi.Job) int {
+		switch {
+		case x.Position == y.Position:
+			return 0
+		case x.Position == 0:
+			return 1
+		case y.Position == 0:
+			return -1
+		}
+		return x.Position - y.Position
+	})
+	return out
+}
+
+func released(m *observe.Managed) bool {
+	return m.Record != nil && m.Record.Phase == record.PhaseReleased
+}
+
+func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
+	v := b.d.view.Load()
+	if v == nil {
+		return httpapi.Explain{}, false
+	}
+	m, ok := v.Job(namespace, id)
+	if !ok {
+		return httpapi.Explain{}, false
+	}
+	e := explainJob(m, v)
+	last, known, _ := b.d.decisions.get(namespace, id)
+	if known && last.specHash == m.SpecHash {
+		e.Action, e.Detail, e.Decided, e.History = last.decision.Action, last.decision.Detail, last.at, last.history
+		// The reason of an older decision is not that of what came since.
+		if e.State == model.StateQueued && last.decision.Action == model.ActionWait || b.d.cfg.ObserveOnly {
+			e.Reason, e.Position = last.decision.Reason, last.position
+		}
+		if b.d.cfg.ObserveOnly && last.decision.Action == model.ActionAdmit {
+			e.Placement = placed(last.decision.Members, v)
+		}
+	}
+	if known && last.problem != "" {
+		e.Reason = last.problem
+	}
+	if m.Model.Hold != "" {
+		e.Reason = m.Model.Hold
+	}
+	return e, true
+}
+
+// explainJob is what a View knows of a job.
+func explainJob(m *observe.Managed, v *observe.View) httpapi.Explain {
+	e := httpapi.Explain{
+		Job: httpapi.Job{
+			Namespace: m.Namespace, ID: m.ID, Type: m.Model.Type, State: m.Model.State,
+			Queue: m.Model.Queue, Priority: m.Model.Priority, Gang: m.Model.Gang,
+			Submitted: m.Model.Submitted, Released: released(m),
+		},
+		SpecHash: m.SpecHash, Faults: m.Faults, RetryAfter: m.Model.RetryAfter,
+		Placement: memberStates(m.Members, v),
+	}
+	for _, g := range m.Model.Groups {
+		e.Members += g.Count
+		for _, ask := range g.Devices {
+			e.GPUs += g.Count * ask.Count
+		}
+	}
+	for _, s := range m.Members {
+		if s.State == observe.AllocPlaced {
+			e.Placed++
+		}
+	}
+	until := v.Taken
+	if r := m.Record; r != nil {
+		e.Reason, e.Attempts = r.Reason, r.Attempts
+		if !r.Admitted.IsZero() && m.Model.State != model.StateQueued {
+			until = r.Admitted
+		}
+	} else if m.Adopted {
+		e.Reason = "Nomad placed it by itself before Caravan saw it; it is left as it is"
+	}
+	if !m.Model.Submitted.IsZero() {
+		e.QueuedMS = max(until.Sub(m.Model.Submitted).Milliseconds(), 0)
+	}
+	return e
+}
+
+func memberStates(members []observe.MemberState, v *observe.View) []httpapi.Placed {
+	var out []httpapi.Placed
+	for _, s := range members {
+		p := httpapi.Placed{Member: s.Member, NodeName: nodeName(v, s.Member.Node), State: string(s.State)}
+		if s.Alloc != nil {
+			p.Alloc = s.Alloc.ID
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// placed are decided members that nothing was done about.
+func placed(members []model.Member, v *observe.View) []httpapi.Placed {
+	var out []httpapi.Placed
+	for _, m := range members {
+		out = append(out, httpapi.Placed{Member: m, NodeName: nodeName(v, m.Node), State: string(observe.AllocNone)})
+	}
+	return out
+}
+
+func nodeName(v *observe.View, id string) string {
+	at, ok := slices.BinarySearchFunc(v.Nodes, id, func(n observe.NodeRef, id string) int { return strings.Compare(n.ID, id) })
+	if !ok {
+		return ""
+	}
+	return v.Nodes[at].Name
+}
+
+func (b backend) WaitDecision(ctx context.Context, namespace, job, specHash string) (httpapi.Explain, error) {
+	return b.d.WaitDecision(ctx, namespace, job, specHash)
+}
+
+func (b backend) Plan(ctx context.Context, job *api.Job) (httpapi.PlanResult, error) {
+	return b.d.Plan(ctx, job)
+}
+
+func (b backend) Release(ctx context.Context, token string, req httpapi.ReleaseRequest) (httpapi.ReleaseResult, error) {
+	return b.d.release(ctx, token, req)
+}
+
+// WaitDecision wakes the planner and returns the first decision on that
+// version of a job ("" is any), or ctx's error.
+func (d *Daemon) WaitDecision(ctx context.Context, namespace, job, specHash string) (httpapi.Explain, error) {
+	if target := d.elsewhere(); target != nil {
+		return d.waitAtLeader(ctx, target.String(), namespace, job, specHash)
+	}
+	if err := d.decisions.wait(ctx, namespace, job, specHash, func() { d.poke(true) }); err != nil {
+		return httpapi.Explain{}, err
+	}
+	e, _ := backend{d}.Explain(namespace, job)
+	return e, nil
+}
+
+// waitAtLeader asks the planner that decides, with this planner's own token.
+func (d *Daemon) waitAtLeader(ctx context.Context, address, namespace, job, specHash string) (httpapi.Explain, error) {
+	token, err := d.cfg.Nomad.ReadToken()
+	if err != nil {
+		return httpapi.Explain{}, err
+	}
+	c, err := httpapi.NewClient(address, token, d.peers)
+	if err != nil {
+		return httpapi.Explain{}, err
+	}
+	return c.WaitDecision(ctx, namespace, job, specHash, d.cfg.Gateway.Wait)
+}

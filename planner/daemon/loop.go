@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/observe"
+)
+
+// The loop's times.
+const (
+	// idle is the longest time between two looks when nothing happens.
+	idle = 30 * time.Second
+	// maxRest bounds the rest between two looks while much happens.
+	maxRest = time.Second
+	// soon is when to look again after somebody else was faster. Their change
+	// wakes the planner too; this is for when it came before the last look.
+	soon = 500 * time.Millisecond
+	// refreshTimeout is when Nomad counts as not answering.
+	refreshTimeout = 60 * time.Second
+
+	minBackoff = 200 * time.Millisecond
+	maxBackoff = 15 * time.Second
+)
+
+// loop observes and decides until ctx ends.
+func (d *Daemon) loop(ctx context.Context) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = minBackoff, maxBackoff
+	for ctx.Err() == nil {
+		d.urgent.Store(false)
+		began := time.Now()
+		out, err := d.cycle(ctx)
+		now := d.now()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			delay := wait.NextBackOff()
+			if d.nomad.set(err, now, now.Add(delay)) {
+				d.log.Error("the cluster cannot be observed; nothing is decided", "error", err)
+			}
+			d.metrics.nomadUp.Set(0)
+			// A wake is no reason to hurry to a Nomad that has trouble.
+			pause(ctx, delay)
+			continue
+		}
+		if d.nomad.set(nil, now, time.Time{}) {
+			d.log.Info("the cluster is observed")
+		}
+		d.metrics.nomadUp.Set(1)
+		if d.trouble.set(out.trouble, now, time.Time{}) && out.trouble != nil {
+			d.log.Warn("not everything could be carried out; it is tried again", "error", out.trouble)
+		}
+		latest := idle
+		if out.overtaken {
+			latest = soon
+		}
+		if out.halted {
+			latest = wait.NextBackOff()
+		} else {
+			wait.Reset()
+			if out.changed {
+				d.poke(true)
+			}
+		}
+		d.rest(ctx, time.Since(began), latest)
+	}
+}
+
+// rest waits for the next wake or the next time that something is due. In a
+// cluster where much happens it leaves Nomad as much time as the last look
+// took, unless somebody waits for an answer.
+func (d *Daemon) rest(ctx context.Context, took, latest time.Duration) {
+	timer := time.NewTimer(min(latest, d.due()))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-timer.C:
+		return
+	case <-d.wake:
+	}
+	quiet := time.NewTimer(min(took, maxRest))
+	defer quiet.Stop()
+	for !d.urgent.Load() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-quiet.C:
+			return
+		case <-d.wake:
+		}
+	}
+}
+
+// due is how long nothing is to be done, if nothing happens.
+func (d *Daemon) due() time.Duration {
+	v := d.view.Load()
+	if v == nil {
+		return idle
+	}
+	next := idle
+	now := d.now()
+	consider := func(t time.Time) {
+		if !t.IsZero() && t.After(v.Taken) {
+			// A moment late is surely not early.
+			next = min(next, max(t.Sub(now), 0)+time.Millisecond)
+		}
+	}
+	for i := range v.Managed {
+		m := &v.Managed[i]
+		consider(m.Model.RetryAfter)
+		if m.Record != nil && m.Model.State == model.StateAdmitted {
+			consider(m.Record.Deadline)
+		}
+	}
+	return next
+}
+
+// cycle is one look: observe, decide, carry out. An error means that there was
+// no look at all.
+func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
+	d.acting.Lock()
+	defer d.acting.Unlock()
+	began := time.Now()
+	v, err := d.refresh(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	term, leading := d.leads(ctx)
+	if !leading {
+		d.metrics.leader.Set(0)
+		return outcome{}, nil
+	}
+	d.metrics.leader.Set(1)
+	deciding := time.Now()
+	plan, err := d.decide(v.Snapshot)
+	d.metrics.decideSeconds.Observe(time.Since(deciding).Seconds())
+	if err != nil {
+		return outcome{trouble: fmt.Errorf("decide: %w", err), halted: true}, nil
+	}
+	out := outcome{plan: plan}
+	if !d.cfg.ObserveOnly {
+		out = d.carry.Execute(term, v, plan)
+	}
+	d.remember(v, out)
+	d.metrics.cycleSeconds.Observe(time.Since(began).Seconds())
+	return out, nil
+}
+
+func (d *Daemon) refresh(ctx context.Context) (*observe.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	began := time.Now()
+	v, err := d.observe.Refresh(ctx)
+	if err != nil {
+		d.metrics.observeErrors.Inc()
+		return nil, err
+	}
+	d.metrics.observeSeconds.Observe(time.Since(began).Seconds())
+	d.metrics.count(httpapi.CountCluster(v), len(v.Warnings))
+	d.view.Store(v)
+	return v, nil
+}
+
+// remember keeps the plan for those who ask, and counts what is new in it.
+func (d *Daemon) remember(v *observe.View, out outcome) {
+	d.metrics.applyErrors.Add(float64(len(out.problems)))
+	plan := out.plan
+	var fresh []model.Decision
+	for _, decision := range plan.Decisions {
+		old, ok, _ := d.decisions.get(decision.Namespace, decision.Job)
+		if ok && old.decision.Action == decision.Action && old.decision.Reason == decision.Reason {
+			continue
+		}
+		fresh = append(fresh, decision)
+		d.log.Info("decided", "namespace", decision.Namespace, "job", decision.Job, "action", decision.Action, "reason", decision.Reason)
+		if m, ok := v.Job(decision.Namespace, decision.Job); ok && decision.Action == model.ActionAdmit {
+			d.metrics.waitSeconds.Observe(v.Taken.Sub(m.Model.Submitted).Seconds())
+		}
+	}
+	d.metrics.plan(fresh)
+	d.decisions.record(v, plan, out.problems)
+}

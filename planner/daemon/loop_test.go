@@ -1,0 +1,360 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// fakeObserver shows what the test puts there.
+type fakeObserver struct {
+	mu        sync.Mutex
+	view      *observe.View
+	err       error
+	refreshes []time.Time
+}
+
+func (o *fakeObserver) Refresh(context.Context) (*observe.View, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refreshes = append(o.refreshes, time.Now())
+	if o.err != nil {
+		return nil, o.err
+	}
+	v := *o.view
+	v.Taken = time.Now()
+	snap := *v.Snapshot
+	snap.Now = v.Taken
+	v.Snapshot = &snap
+	return &v, nil
+}
+
+func (o *fakeObserver) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
+
+func (o *fakeObserver) set(v *observe.View, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.view, o.err = v, err
+}
+
+func (o *fakeObserver) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.refreshes)
+}
+
+// fakeCarrier notes what it is told and answers as the test says.
+type fakeCarrier struct {
+	mu       sync.Mutex
+	executed int
+	execute  func(*model.Plan) outcome
+	released []string
+}
+
+func (c *fakeCarrier) Execute(_ context.Context, _ *observe.View, p *model.Plan) outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.executed++
+	if c.execute != nil {
+		return c.execute(p)
+	}
+	return outcome{plan: p}
+}
+
+func (c *fakeCarrier) Release(_ context.Context, token string, m *observe.Managed) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.released = append(c.released, token+"@"+m.Namespace+"/"+m.ID)
+	if m.ID == "stuck" {
+		return "", errors.New("a member has completed")
+	}
+	return "", nil
+}
+
+// job draws a managed job that waits.
+func job(id string) observe.Managed {
+	return observe.Managed{
+		Namespace: "default", ID: id, SpecHash: "hash-" + id,
+		Record: &record.Record{Namespace: "default", JobID: id, SpecHash: "hash-" + id, Phase: record.PhaseQueued},
+		Model: model.Job{Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: time.Now(), Gang: model.GangJob,
+			Groups: []model.TaskGroup{{Name: "g", Count: 2, Devices: []model.DeviceAsk{{Name: "nvidia/gpu", Count: 4}}}}},
+	}
+}
+
+func viewOf(jobs ...observe.Managed) *observe.View {
+	v := &observe.View{Snapshot: &model.Snapshot{}, Managed: jobs, Devices: []string{"nvidia/gpu"}, Index: 7}
+	for _, j := range jobs {
+		v.Snapshot.Jobs = append(v.Snapshot.Jobs, j.Model)
+	}
+	return v
+}
+
+// waitAll decides that every queued job waits.
+func waitAll(s *model.Snapshot) (*model.Plan, error) {
+	p := new(model.Plan)
+	for _, j := range s.Jobs {
+		if j.State == model.StateQueued {
+			p.Decisions = append(p.Decisions, model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait,
+				Reason: "no room for " + j.ID, Detail: model.Detail{Code: "no_capacity"}})
+		}
+	}
+	return p, nil
+}
+
+type fakes struct {
+	observer *fakeObserver
+	carrier  *fakeCarrier
+	lock     *fakeLock
+}
+
+// testDaemon is a daemon with fakes all around it, that leads already.
+func testDaemon(t *testing.T, jobs ...observe.Managed) (*Daemon, fakes) {
+	f := fakes{&fakeObserver{view: viewOf(jobs...)}, &fakeCarrier{}, &fakeLock{}}
+	d := &Daemon{
+		cfg: config.Default(), log: hclog.NewNullLogger(), now: time.Now,
+		observe: f.observer, carry: f.carrier, lock: f.lock, decide: waitAll,
+		decisions: newDecisions(), metrics: newMetrics(), wake: make(chan struct{}, 1),
+	}
+	d.leader.set(t.Context(), "me", nil)
+	return d, f
+}
+
+// start runs the daemon's loop and returns how to end it.
+func start(t *testing.T, d *Daemon) func() {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { d.loop(ctx) })
+	return func() { cancel(); wg.Wait() }
+}
+
+func TestLoopCyclesWhenWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		defer start(t, d)()
+		synctest.Wait()
+		if f.carrier.executed != 1 {
+			t.Errorf("executed %d times, want once", f.carrier.executed)
+		}
+		before := f.observer.count()
+		d.poke(false)
+		synctest.Wait()
+		if got := f.observer.count(); got != before+1 {
+			t.Errorf("%d looks after one wake, want 1", got-before)
+		}
+		time.Sleep(idle + time.Second)
+		synctest.Wait()
+		if got := f.observer.count(); got != before+2 {
+			t.Errorf("%d looks after an idle time, want 1 more", got-before-1)
+		}
+	})
+}
+
+func TestLoopLooksAgainAfterChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		f.carrier.execute = func(p *model.Plan) outcome {
+			return outcome{plan: p, changed: f.carrier.executed < 3}
+		}
+		defer start(t, d)()
+		synctest.Wait()
+		if f.carrier.executed != 3 || f.observer.count() != 3 {
+			t.Errorf("executed %d times after %d looks, want 3 of both", f.carrier.executed, f.observer.count())
+		}
+	})
+}
+
+func TestLoopLooksAgainWhenOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		f.carrier.execute = func(p *model.Plan) outcome { return outcome{plan: p, overtaken: true} }
+		defer start(t, d)()
+		time.Sleep(10 * soon)
+		synctest.Wait()
+		if got := f.observer.count(); got < 5 || got > 11 {
+			t.Errorf("%d looks in ten times soon, want one each time", got)
+		}
+	})
+}
+
+func TestLoopDecidesNothingOnNoView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		good := f.observer.view
+		f.observer.set(good, nil)
+		defer start(t, d)()
+		synctest.Wait()
+		f.carrier.executed = 0
+		f.observer.set(nil, errors.New("500"))
+		before := f.observer.count()
+		d.poke(true)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		for range 100 {
+			d.poke(true) // wakes do not make it hurry
+		}
+		synctest.Wait()
+		if f.carrier.executed != 0 {
+			t.Errorf("executed %d times while Nomad cannot be read", f.carrier.executed)
+		}
+		if got := f.observer.count() - before; got < 3 || got > 30 {
+			t.Errorf("%d looks in a minute of trouble, want a few", got)
+		}
+		st := backend{d}.Status()
+		if st.Nomad.OK || st.Nomad.Error != "500" || st.Nomad.RetryAt.IsZero() || st.ViewIndex != 7 {
+			t.Errorf("status = %+v, want the error, the time of the next try and the last view", st)
+		}
+		f.observer.set(good, nil)
+		time.Sleep(2 * maxBackoff)
+		synctest.Wait()
+		if f.carrier.executed == 0 || !(backend{d}).Status().Nomad.OK {
+			t.Error("the trouble is over and nothing happens")
+		}
+	})
+}
+
+func TestLoopBacksOffOnTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		f.carrier.execute = func(p *model.Plan) outcome {
+			return outcome{plan: p, changed: true, halted: true, trouble: errors.New("429")}
+		}
+		defer start(t, d)()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := f.observer.count(); got < 3 || got > 30 {
+			t.Errorf("%d looks in a minute of trouble, want a few", got)
+		}
+		warned := false
+		for _, w := range (backend{d}).Status().Warnings {
+			warned = warned || w.Text == "429"
+		}
+		if !warned {
+			t.Error("the trouble is not in the status")
+		}
+	})
+}
+
+func TestFollowerAndObserverCarryNothingOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		change      func(*Daemon)
+		wantDecided bool
+	}{
+		"follower":     {func(d *Daemon) { d.leader.set(nil, "http://other", nil) }, false},
+		"observe only": {func(d *Daemon) { d.cfg.ObserveOnly = true }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, f := testDaemon(t, job("a"))
+				test.change(d)
+				defer start(t, d)()
+				synctest.Wait()
+				if f.carrier.executed != 0 {
+					t.Errorf("executed %d times", f.carrier.executed)
+				}
+				if _, ok, _ := d.decisions.get("default", "a"); ok != test.wantDecided {
+					t.Errorf("decided: %v, want %v", ok, test.wantDecided)
+				}
+				if d.view.Load() == nil {
+					t.Error("nothing was observed")
+				}
+			})
+		})
+	}
+}
+
+func TestLoopWakesWhenSomethingIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := job("a")
+		late.Model.RetryAfter = time.Now().Add(5 * time.Second)
+		d, f := testDaemon(t, late)
+		defer start(t, d)()
+		synctest.Wait()
+		before := f.observer.count()
+		time.Sleep(5*time.Second + 10*time.Millisecond)
+		synctest.Wait()
+		if got := f.observer.count() - before; got != 1 {
+			t.Errorf("%d looks by the time of retry, want 1", got)
+		}
+	})
+}
+
+func TestWaitDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t)
+		defer start(t, d)()
+		synctest.Wait()
+		type answer struct {
+			reason string
+			err    error
+		}
+		got := make(chan answer, 1)
+		ask := func(timeout time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			go func() {
+				defer cancel()
+				e, err := d.WaitDecision(ctx, "default", "a", "hash-a")
+				got <- answer{e.Reason, err}
+			}()
+		}
+		ask(time.Second)
+		time.Sleep(2 * time.Second)
+		if a := <-got; !errors.Is(a.err, context.DeadlineExceeded) {
+			t.Errorf("answer = %+v for a job that is not there", a)
+		}
+		f.observer.set(viewOf(job("a")), nil)
+		began := time.Now()
+		ask(time.Minute)
+		if a := <-got; a.err != nil || a.reason != "no room for a" {
+			t.Errorf("answer = %+v", a)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the decision took %v, although the planner was idle", took)
+		}
+		other := job("a")
+		other.SpecHash = "another"
+		f.observer.set(viewOf(other), nil)
+		d.poke(true)
+		synctest.Wait()
+		ask(time.Second)
+		if a := <-got; a.err == nil {
+			t.Error("a decision on another version was taken for this one's")
+		}
+	})
+}
+
+func TestDecisionsKeepHistory(t *testing.T) {
+	d := newDecisions()
+	v := viewOf(job("a"))
+	for i := range 12 {
+		reason := fmt.Sprintf("reason %d", i/2) // each twice in a row
+		v.Taken = time.Unix(int64(i), 0)
+		d.record(v, &model.Plan{Decisions: []model.Decision{{Namespace: "default", Job: "a", Action: model.ActionWait, Reason: reason}}}, nil)
+	}
+	e, ok, _ := d.get("default", "a")
+	if !ok || e.decision.Reason != "reason 5" || e.position != 1 {
+		t.Errorf("last = %+v", e)
+	}
+	var got []string
+	for _, h := range e.history {
+		got = append(got, h.Reason)
+	}
+	if diff := cmp.Diff([]string{"reason 4", "reason 3", "reason 2", "reason 1", "reason 0"}, got); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
+	}
+	d.record(viewOf(), new(model.Plan), nil)
+	if _, ok, _ := d.get("default", "a"); ok {
+		t.Error("a job that is gone is remembered")
+	}
+}

@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+// metrics are the planner's, in a registry of its own.
+type metrics struct {
+	registry *prometheus.Registry
+
+	decisions      *prometheus.CounterVec
+	decideSeconds  prometheus.Histogram
+	observeSeconds prometheus.Histogram
+	cycleSeconds   prometheus.Histogram
+	waitSeconds    prometheus.Histogram
+	observeErrors  prometheus.Counter
+	applyErrors    prometheus.Counter
+	leader         prometheus.Gauge
+	nomadUp        prometheus.Gauge
+	jobs           *prometheus.GaugeVec
+	gpus           *prometheus.GaugeVec
+	nodes          prometheus.Gauge
+	warnings       prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	seconds := prometheus.ExponentialBuckets(0.0001, 4, 10) // 0.1 ms to 26 s
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "caravan", Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "caravan", Name: name, Help: help})
+	}
+	gauges := func(name, help, label string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "caravan", Name: name, Help: help}, []string{label})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "caravan", Name: name, Help: help, Buckets: buckets})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "caravan", Name: "decisions_total",
+			Help: "Decisions made, by action and by the code of their reason."}, []string{"action", "code"}),
+		decideSeconds:  histogram("decide_seconds", "Time to decide on one snapshot.", seconds),
+		observeSeconds: histogram("observe_seconds", "Time to read what changed in Nomad.", seconds),
+		cycleSeconds:   histogram("cycle_seconds", "Time to observe, decide and carry out.", seconds),
+		waitSeconds: histogram("queue_wait_seconds", "Time from submission to admission.",
+			prometheus.ExponentialBuckets(0.1, 4, 12)), // 0.1 s to 5 days
+		observeErrors: counter("observe_errors_total", "Readings of Nomad that failed."),
+		applyErrors:   counter("apply_errors_total", "Steps in Nomad that failed."),
+		leader:        gauge("leader", "1 on the planner that decides."),
+		nomadUp:       gauge("nomad_up", "1 while Nomad can be read."),
+		jobs:          gauges("jobs", "Managed jobs by state.", "state"),
+		gpus:          gauges("gpus", "Managed GPUs by use.", "use"),
+		nodes:         gauge("nodes", "Nodes with managed GPUs."),
+		warnings:      gauge("warnings", "Faults that an operator should see."),
+	}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.decisions, m.decideSeconds, m.observeSeconds, m.cycleSeconds, m.waitSeconds, m.observeErrors, m.applyErrors,
+		m.leader, m.nomadUp, m.jobs, m.gpus, m.nodes, m.warnings,
+	)
+	return m
+}
+
+// count shows the cluster's numbers.
+func (m *metrics) count(c httpapi.Counts, warnings int) {
+	m.nodes.Set(float64(c.Nodes))
+	m.gpus.WithLabelValues("free").Set(float64(c.FreeGPUs))
+	m.gpus.WithLabelValues("unhealthy").Set(float64(c.UnhealthyGPUs))
+	m.gpus.WithLabelValues("used").Set(float64(c.UsedGPUs))
+	m.jobs.WithLabelValues(string(model.StateQueued)).Set(float64(c.Queued))
+	m.jobs.WithLabelValues(string(model.StateAdmitted)).Set(float64(c.Admitted))
+	m.jobs.WithLabelValues(string(model.StateRunning)).Set(float64(c.Running))
+	m.warnings.Set(float64(warnings))
+}
+
+// plan counts decisions. A job that goes on waiting is not counted anew at
+// every look.
+func (m *metrics) plan(fresh []model.Decision) {
+	for _, d := range fresh {
+		m.decisions.WithLabelValues(string(d.Action), d.Detail.Code).Inc()
+	}
+}

@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/apply"
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gateway"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// Option changes how a Daemon is made.
+type Option func(*Daemon)
+
+// WithClock gives the daemon another clock for everything that it decides and
+// writes down.
+func WithClock(now func() time.Time) Option { return func(d *Daemon) { d.now = now } }
+
+// New makes a planner. It does not talk to Nomad yet.
+func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error) {
+	if log == nil {
+		log = hclog.NewNullLogger()
+	}
+	client, nobody, err := clients(cfg.Nomad)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		cfg: cfg, log: log, now: time.Now, client: client,
+		lock:      &variableLock{client: client, namespace: cfg.State.Namespace},
+		auth:      authorizer{nobody},
+		peers:     &http.Client{Timeout: cfg.Gateway.Wait + peerTimeout},
+		decisions: newDecisions(),
+		metrics:   newMetrics(),
+		wake:      make(chan struct{}, 1),
+	}
+	for _, o := range options {
+		o(d)
+	}
+	records := record.NewStore(client, cfg.State.Namespace)
+	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now})
+	d.carry = nomadCarrier{
+		executor: apply.NewExecutor(client, records, apply.Options{
+			Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax, Link: d.link,
+		}),
+		records: records, client: nobody,
+	}
+	policy := core.Policy{Order: cfg.Policy.Order}
+	d.decide = func(s *model.Snapshot) (*model.Plan, error) { return core.Decide(s, policy) }
+	if d.gateway, err = newGateway(d, records); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// peerTimeout is how much longer than the wait that it was asked for another
+// planner may take.
+const peerTimeout = 10 * time.Second
+
+func newGateway(d *Daemon, records *record.Store) (http.Handler, error) {
+	address, err := url.Parse(d.cfg.Nomad.Address)
+	if err != nil {
+		return nil, fmt.Errorf("parse nomad.address: %w", err)
+	}
+	wait := d.cfg.Gateway.Wait
+	if wait == 0 {
+		wait = -1 // the gateway's 0 is its default
+	}
+	g, err := gateway.New(gateway.Config{
+		Nomad: address, TLS: d.cfg.Nomad.ClientConfig().TLSConfig, Client: d.client,
+		Managed: func(job *api.Job) bool { return d.leaves(job) == "" },
+		Levels:  d.cfg.LevelNames(), Region: d.cfg.Nomad.Region,
+		Records: records, Cluster: d.cluster, Waiter: d, Preview: d.Plan,
+		Wait: wait, Now: d.now, Log: d.log.Named("gateway"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+var errNoView = errors.New("the planner has not seen the cluster yet")
+
+// cluster is what a pin depends on, as last seen.
+func (d *Daemon) cluster(context.Context) (*rewrite.Cluster, error) {
+	v := d.view.Load()
+	if v == nil {
+		return nil, errNoView
+	}
+	return apply.Cluster(v), nil
+}
+
+// link is where a person reads about a job.
+func (d *Daemon) link(namespace, job string) string {
+	return d.Address() + httpapi.Prefix + "/explain/" + url.PathEscape(namespace) + "/" + url.PathEscape(job)
+}

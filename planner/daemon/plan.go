@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// Plan says what would be decided on a job if it were submitted now, as the
+// last in its queue. Nothing is changed.
+func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, error) {
+	own, err := rewrite.Strip(job, nil)
+	if err != nil {
+		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusBadRequest, Message: "the job cannot be read: " + err.Error()}
+	}
+	if why := d.leaves(own); why != "" {
+		return httpapi.PlanResult{Why: why}, nil
+	}
+	v := d.view.Load()
+	if v == nil {
+		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusServiceUnavailable, Message: "the planner has not seen the cluster yet", Do: "try again in a moment"}
+	}
+	spec, err := gangspec.Parse(own, d.cfg.LevelNames()...)
+	if err != nil {
+		return httpapi.PlanResult{Managed: true, Faults: faultLines(err)}, nil
+	}
+	snap := *v.Snapshot
+	snap.Now = d.now().UTC()
+	candidate := gangspec.ToModel(own, spec)
+	candidate.State, candidate.Submitted = model.StateQueued, snap.Now
+	candidate.Deadline = spec.DeadlineFor(snap.Now)
+	replace(&snap, candidate)
+	plan, err := d.decide(&snap)
+	if err != nil {
+		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusBadRequest, Message: "the job cannot be decided on: " + err.Error()}
+	}
+	out := httpapi.PlanResult{Managed: true}
+	for _, decision := range plan.Decisions {
+		if decision.Namespace == candidate.Namespace && decision.Job == candidate.ID {
+			out.Decision, out.Placement = decision, placed(decision.Members, v)
+		}
+	}
+	return out, nil
+}
+
+// leaves says why Caravan leaves a job to Nomad; "" when it manages it.
+func (d *Daemon) leaves(job *api.Job) string {
+	if !gangspec.Asks(job, d.cfg.Managed.Devices) {
+		return fmt.Sprintf("it asks for none of the managed devices %q", d.cfg.Managed.Devices)
+	}
+	if why := gangspec.Unmanageable(job); why != "" {
+		return why
+	}
+	return d.cfg.Managed.Exempt(orDefault(job.Namespace, api.DefaultNamespace), orDefault(job.NodePool, api.NodePoolDefault))
+}
+
+func orDefault(s *string, otherwise string) string {
+	if s == nil || *s == "" {
+		return otherwise
+	}
+	return *s
+}
+
+// replace puts a job into a snapshot in place of the one of its name, which
+// would give up what it holds. The snapshot's lists are copied.
+func replace(snap *model.Snapshot, job model.Job) {
+	snap.Jobs = slices.DeleteFunc(slices.Clone(snap.Jobs), func(j model.Job) bool {
+		return j.Namespace == job.Namespace && j.ID == job.ID
+	})
+	snap.Jobs = append(snap.Jobs, job)
+	snap.Allocs = slices.DeleteFunc(slices.Clone(snap.Allocs), func(a model.Alloc) bool {
+		return a.Namespace == job.Namespace && a.Job == job.ID
+	})
+}
+
+// faultLines splits a joined error into its sentences.
+func faultLines(err error) []string {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range joined.Unwrap() {
+		out = append(out, faultLines(e)...)
+	}
+	return out
+}
+
+// release takes Caravan's hands off one job, or all.
+func (d *Daemon) release(ctx context.Context, token string, req httpapi.ReleaseRequest) (httpapi.ReleaseResult, error) {
+	term, leading := d.leads(ctx)
+	if !leading || d.cfg.ObserveOnly {
+		return httpapi.ReleaseResult{}, &httpapi.Error{Status: http.StatusConflict, Message: "this planner does not carry anything out", Do: "ask the one that leads; see " + httpapi.Prefix + "/status"}
+	}
+	d.acting.Lock()
+	defer d.acting.Unlock()
+	// The request's end must not leave a job half released; the term's may.
+	v, err := d.refresh(term)
+	if err != nil {
+		return httpapi.ReleaseResult{}, &httpapi.Error{Status: http.StatusServiceUnavailable, Message: err.Error(), Do: "try again when Nomad answers"}
+	}
+	out := httpapi.ReleaseResult{Jobs: []httpapi.Released{}}
+	for i := range v.Managed {
+		m := &v.Managed[i]
+		if !req.All && (m.Namespace != req.Namespace || m.ID != req.Job) {
+			continue
+		}
+		r := httpapi.Released{Namespace: m.Namespace, Job: m.ID, Done: true}
+		if r.Note, err = d.carry.Release(term, token, m); err != nil {
+			r.Done, r.Note = false, err.Error()
+		}
+		out.Jobs = append(out.Jobs, r)
+	}
+	if len(out.Jobs) == 0 && !req.All {
+		return out, &httpapi.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("Caravan manages no job %q in namespace %q", req.Job, req.Namespace)}
+	}
+	d.poke(true)
+	return out, nil
+}
