@@ -220,11 +220,13 @@ func (c *cycle) explain(j *model.Job, g *gang, d *model.Decision) {
 		d.Detail.Code = codeNoDomain
 	}
 	kept := c.keep(j, g, why)
-	if kept.names != nil {
+	if kept.nodes != nil {
 		best = kept.in
 	}
 	d.Detail.MembersFit, d.Detail.Level, d.Detail.Domain = best.fit, best.level, best.path
-	d.Detail.Held = kept.names
+	for _, node := range kept.nodes {
+		d.Detail.Held = append(d.Detail.Held, c.tree.Nodes[node].Model.ID)
+	}
 	d.Reason = c.waitReason(g, d, best, kept, why)
 	if why.code == "" {
 		c.block(j)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -20,10 +21,10 @@ type claim struct {
 	left int
 }
 
-// kept says what was kept for a gang: all nodes by name, and those of them
-// that have to become free first.
+// kept says what was kept for a gang: all nodes, and those of them that have
+// to become free first.
 type kept struct {
-	names []string
+	nodes []int32
 	busy  []int32
 	// in is the domain in which it was kept.
 	in domainFit
@@ -155,7 +156,7 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 	k := kept{in: f}
 	if f.domain < 0 {
 		now.State.Keep(f.node, owner)
-		k = kept{names: []string{nodeName(c.tree.Nodes[f.node].Model)}, busy: []int32{f.node}, in: f}
+		k = kept{nodes: []int32{f.node}, busy: []int32{f.node}, in: f}
 		if g.members == 1 {
 			r := g.unit.Parts[0].Request
 			c.claims[r] = claim{f.node, int(later.Summary(r).Fit(f.node).Members) - 1}
@@ -189,14 +190,7 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 			return kept{}, false
 		}
 	}
-	nodes := make([]int32, 0, len(onNode))
-	for node := range onNode {
-		nodes = append(nodes, node)
-	}
-	slices.Sort(nodes)
-	for _, node := range nodes {
-		k.names = append(k.names, nodeName(c.tree.Nodes[node].Model))
-	}
+	k.nodes = slices.Sorted(maps.Keys(onNode))
 	return k, true
 }
 
@@ -233,5 +227,5 @@ func (c *cycle) shareClaim(g *gang) (kept, bool) {
 	c.claims[u.Parts[0].Request] = cl
 	f := domainFit{domain: -1, node: cl.node, level: model.LevelNode, path: c.nodePath(cl.node)}
 	newMeter(c.truth(), g).measure(&f)
-	return kept{names: []string{nodeName(c.tree.Nodes[cl.node].Model)}, busy: []int32{cl.node}, in: f}, true
+	return kept{nodes: []int32{cl.node}, busy: []int32{cl.node}, in: f}, true
 }

@@ -187,8 +187,12 @@ func (c *cycle) waitReason(g *gang, d *model.Decision, best domainFit, k kept, w
 	case len(c.holds) > 0:
 		b.WriteString("; it keeps no nodes, since jobs ahead do")
 	}
-	if len(k.names) > 0 {
-		b.WriteString("; kept for it: " + nameList(k.names))
+	if len(k.nodes) > 0 {
+		names := make([]string, len(k.nodes))
+		for i, node := range k.nodes {
+			names[i] = nodeName(c.tree.Nodes[node].Model)
+		}
+		b.WriteString("; kept for it: " + nameList(names))
 	}
 	return b.String()
 }

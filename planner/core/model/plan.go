@@ -53,7 +53,8 @@ type Detail struct {
 	// Filtered counts the nodes refused, by reason ("constraint ${attr.x} = y",
 	// "memory", "draining").
 	Filtered map[string]int `json:"filtered,omitempty"`
-	// Held names the nodes kept free for this job while it waits.
+	// Held are the IDs of the nodes kept free for this job while it waits, in
+	// whole or in part.
 	Held []string `json:"held,omitempty"`
 }
 

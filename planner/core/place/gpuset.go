@@ -80,12 +80,12 @@ type candidate struct {
 
 // setScore compares sets: each field, in order, the higher the better.
 type setScore struct {
-	islands       int // negative: how many islands the set touches
-	bottleneck    float64
-	sum           float64
-	restIslands   int // squares of what is left in each island
-	restBandwidth float64
-	restNUMA      int
+	islands     int // negative: how many islands the set touches
+	bottleneck  float64
+	sum         float64
+	restIslands int     // squares of what is left in each island
+	restJoins   float64 // see joins
+	restNUMA    int
 }
 
 func (a setScore) better(b setScore) bool {
@@ -98,8 +98,8 @@ func (a setScore) better(b setScore) bool {
 		return a.sum > b.sum
 	case a.restIslands != b.restIslands:
 		return a.restIslands > b.restIslands
-	case a.restBandwidth != b.restBandwidth:
-		return a.restBandwidth > b.restBandwidth
+	case a.restJoins != b.restJoins:
+		return a.restJoins > b.restJoins
 	default:
 		return a.restNUMA > b.restNUMA
 	}
@@ -145,13 +145,26 @@ func rate(s *topo.Shape, mask, set uint64) setScore {
 	_, score.bottleneck = ring(s, set)
 	score.sum = pairBandwidth(s, set)
 	rest := mask &^ set
-	score.restBandwidth = pairBandwidth(s, rest)
+	score.restJoins = joins(s, rest)
 	numa := map[int]int{}
 	topo.Each(rest, func(i int) { numa[s.NUMA[i]]++ })
 	for _, n := range numa {
 		score.restNUMA += n * n
 	}
 	return score
+}
+
+// joins rates what is left: cubes, so that a strong pair kept whole counts for
+// more than several weak connections.
+func joins(s *topo.Shape, set uint64) float64 {
+	total := 0.0
+	topo.Each(set, func(i int) {
+		topo.Each(set&^(1<<(i+1)-1), func(j int) {
+			w := s.Bandwidth[i][j]
+			total += w * w * w
+		})
+	})
+	return total
 }
 
 func pairBandwidth(s *topo.Shape, set uint64) float64 {
