@@ -117,7 +117,7 @@ type job struct {
 
 func (r *round) job(m *observe.Managed) *job {
 	j := &job{round: r, m: m, rec: m.Record, cur: m.Current}
-	if j.rec != nil {
+	if j.rec != nil && (j.rec.Phase == record.PhaseAdmitted || j.rec.Phase == record.PhaseRunning) {
 		j.states = fresh(m, j.rec)
 	}
 	return j

@@ -20,6 +20,9 @@ const (
 // pins. It need not be canonical: what is missing is completed as Nomad
 // completes it.
 func ToModel(job *api.Job, spec Spec) model.Job {
+	if job == nil {
+		return model.Job{}
+	}
 	out := model.Job{
 		Namespace:   deref(job.Namespace),
 		ID:          deref(job.ID),

@@ -1,0 +1,499 @@
+package apply_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/apply"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// fakeNomad is as much of Nomad as the executor talks to, with a scheduler
+// that understands gates and pins, and the records. Every write asks fail
+// first, so that a test can let any of them go wrong.
+type fakeNomad struct {
+	t      *testing.T
+	client *api.Client
+
+	mu      sync.Mutex
+	now     time.Time
+	index   uint64
+	nodes   []string
+	down    map[string]bool
+	jobs    map[string]*api.Job
+	allocs  []*api.AllocationListStub
+	records map[string]record.Record
+	writes  int
+	// fail is asked before (after false) and after each write; a status other
+	// than 0 is the answer then, -1 is an answer that makes no sense.
+	fail func(n int, what string, after bool) int
+	// planned runs after each dry-run, for what happens in between.
+	planned func()
+	log     []string
+}
+
+const gpusPerNode = 8
+
+func newFake(t *testing.T, nodes int) *fakeNomad {
+	t.Helper()
+	f := &fakeNomad{t: t, now: time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), index: 100,
+		down: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
+	for i := range nodes {
+		f.nodes = append(f.nodes, fmt.Sprintf("%08x-node", uint32(i+1)*2654435761))
+	}
+	slices.Sort(f.nodes)
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	client, err := api.NewClient(&api.Config{Address: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.client = client
+	return f
+}
+
+func gpu(node string, i int) string { return fmt.Sprintf("GPU-%s-%d", node, i) }
+
+// write lets one write happen or fail.
+func (f *fakeNomad) write(what string, do func() error) (status int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	n := f.writes
+	f.log = append(f.log, what)
+	if f.fail != nil {
+		if status := f.fail(n, what, false); status != 0 {
+			return status, nil
+		}
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	if f.fail != nil {
+		return f.fail(n, what, true), nil
+	}
+	return 0, nil
+}
+
+var errConflict = errors.New(api.RegisterEnforceIndexErrPrefix + " 1: job exists with conflicting job modify index: 2")
+
+func (f *fakeNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var out any
+	do := func() error { return fmt.Errorf("unexpected request %s %s", r.Method, r.URL.Path) }
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	switch {
+	case r.URL.Path == "/v1/jobs":
+		var req api.JobRegisterRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		do = func() error { return f.register(&req) }
+		out = api.JobRegisterResponse{}
+	case parts[0] == "job" && parts[2] == "plan":
+		f.plan(w, r, parts[1])
+		return
+	case parts[0] == "job" && parts[2] == "submission":
+		http.Error(w, "no submission", http.StatusNotFound)
+		return
+	case parts[0] == "allocation" && parts[2] == "stop":
+		do = func() error { f.stopAlloc(parts[1]); return nil }
+		out = api.AllocStopResponse{}
+	}
+	status, err := f.write(strings.Join(parts, " "), do)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	case status > 0:
+		http.Error(w, "told to fail", status)
+	case status < 0:
+		_, _ = w.Write([]byte("<html>hello</html>"))
+	default:
+		_ = json.NewEncoder(w).Encode(out)
+	}
+}
+
+func (f *fakeNomad) register(req *api.JobRegisterRequest) error {
+	job := req.Job
+	old := f.jobs[*job.ID]
+	if req.EnforceIndex && (old == nil) != (req.JobModifyIndex == 0) || req.EnforceIndex && old != nil && *old.JobModifyIndex != req.JobModifyIndex {
+		return errConflict
+	}
+	f.index++
+	job.Canonicalize()
+	job.JobModifyIndex, job.Version, job.SubmitTime = ptr(f.index), ptr(uint64(0)), ptr(f.now.UnixNano())
+	job.Status = ptr("pending")
+	if old != nil {
+		job.Version = ptr(*old.Version + 1)
+	}
+	f.jobs[*job.ID] = job
+	for _, a := range f.allocs {
+		if a.JobID == *job.ID && job.LookupTaskGroup(a.TaskGroup) == nil && a.DesiredStatus == "run" {
+			a.DesiredStatus = "stop"
+		}
+	}
+	f.schedule(job, true)
+	return nil
+}
+
+// schedule places what may be placed and returns the groups of which
+// something could not be.
+func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.AllocationMetric {
+	failed := map[string]*api.AllocationMetric{}
+	taken := map[string]bool{}
+	f.held(func(_ *api.AllocationListStub, gpu string) { taken[gpu] = true })
+	for _, g := range job.TaskGroups {
+		live := 0
+		busy := map[string]bool{}
+		for _, a := range f.allocs {
+			if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus != "lost" && a.ClientStatus != "failed" {
+				// A completed member of an earlier version runs again.
+				if a.ClientStatus == "complete" && a.JobVersion != deref(job.Version) {
+					continue
+				}
+				live++
+				busy[a.NodeID] = true
+			}
+		}
+		for range *g.Count - live {
+			node, ids := f.choose(job, g, taken, busy)
+			if node == "" {
+				failed[*g.Name] = &api.AllocationMetric{NodesEvaluated: len(f.nodes), DimensionExhausted: map[string]int{"devices": 1}}
+				continue
+			}
+			busy[node] = true
+			for _, id := range ids {
+				taken[id] = true
+			}
+			if commit {
+				f.index++
+				f.allocs = append(f.allocs, &api.AllocationListStub{
+					ID: fmt.Sprintf("alloc-%d", f.index), Namespace: "default", JobID: *job.ID, TaskGroup: *g.Name, NodeID: node,
+					Name: fmt.Sprintf("%s.%s[%d]", *job.ID, *g.Name, live), JobVersion: *job.Version, CreateIndex: f.index,
+					DesiredStatus: "run", ClientStatus: "running", CreateTime: f.now.UnixNano(),
+					AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: ids}}}}},
+				})
+			}
+			live++
+		}
+	}
+	return failed
+}
+
+func (f *fakeNomad) held(yield func(a *api.AllocationListStub, gpu string)) {
+	for _, a := range f.allocs {
+		if a.ClientStatus == "running" || a.ClientStatus == "unknown" {
+			for _, d := range a.AllocatedResources.Tasks["t"].Devices {
+				for _, id := range d.DeviceIDs {
+					yield(a, id)
+				}
+			}
+		}
+	}
+}
+
+// choose finds a node and GPUs for one member, by the constraints of job,
+// group and device.
+func (f *fakeNomad) choose(job *api.Job, g *api.TaskGroup, taken, busy map[string]bool) (string, []string) {
+	var only []string
+	want := 0
+	for _, t := range g.Tasks {
+		if t.Resources == nil {
+			continue
+		}
+		for _, d := range t.Resources.Devices {
+			want += int(*d.Count)
+			for _, c := range d.Constraints {
+				only = strings.Split(c.RTarget, ",")
+			}
+		}
+	}
+	for _, node := range f.nodes {
+		if f.down[node] || !allowed(node, busy, append(slices.Clone(job.Constraints), g.Constraints...)) {
+			continue
+		}
+		var ids []string
+		for i := range gpusPerNode {
+			if id := gpu(node, i); !taken[id] && len(ids) < want && (only == nil || slices.Contains(only, id)) {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) == want {
+			return node, ids
+		}
+	}
+	return "", nil
+}
+
+func allowed(node string, busy map[string]bool, constraints []*api.Constraint) bool {
+	for _, c := range constraints {
+		switch {
+		case c.LTarget == rewrite.GateAttribute && c.Operand == "=":
+			return false
+		case c.LTarget == "${node.unique.id}" && !regexp.MustCompile(c.RTarget).MatchString(node):
+			return false
+		case c.Operand == "distinct_hosts" && busy[node]:
+			return false
+		}
+	}
+	return true
+}
+
+func (f *fakeNomad) plan(w http.ResponseWriter, r *http.Request, id string) {
+	var req api.JobPlanRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	status, _ := f.write("job "+id+" plan", func() error { return nil })
+	if status != 0 {
+		http.Error(w, "told to fail", max(status, 500))
+		return
+	}
+	f.mu.Lock()
+	req.Job.Canonicalize()
+	req.Job.Version = ptr(uint64(1 << 40))
+	out := api.JobPlanResponse{FailedTGAllocs: f.schedule(req.Job, false), JobModifyIndex: *f.jobs[id].JobModifyIndex}
+	f.mu.Unlock()
+	if f.planned != nil {
+		f.planned()
+	}
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+func (f *fakeNomad) stopAlloc(id string) {
+	for _, a := range f.allocs {
+		if a.ID == id {
+			a.DesiredStatus = "stop"
+		}
+	}
+}
+
+// Put and Delete make the fake the records' store, too.
+func (f *fakeNomad) Put(_ context.Context, rec *record.Record) error {
+	status, err := f.write("record "+string(rec.Phase), func() error {
+		key := rec.Namespace + "/" + rec.JobID
+		if f.records[key].ModifyIndex != rec.ModifyIndex {
+			return record.ErrConflict
+		}
+		f.index++
+		next := *rec
+		next.ModifyIndex = f.index
+		f.records[key] = next
+		rec.ModifyIndex = f.index
+		return nil
+	})
+	if err == nil && status != 0 {
+		err = context.DeadlineExceeded
+	}
+	return err
+}
+
+func (f *fakeNomad) Delete(_ context.Context, rec *record.Record) error {
+	_, err := f.write("forget", func() error { delete(f.records, rec.Namespace+"/"+rec.JobID); return nil })
+	return err
+}
+
+// tick lets a second pass: clients report what was told to stop.
+func (f *fakeNomad) tick() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = f.now.Add(time.Second)
+	for _, a := range f.allocs {
+		if a.DesiredStatus == "stop" && a.ClientStatus == "running" && !f.down[a.NodeID] {
+			a.ClientStatus = "complete"
+		}
+	}
+}
+
+// view is what the observer would see.
+func (f *fakeNomad) view() *observe.View {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := &observe.View{Taken: f.now, Snapshot: &model.Snapshot{Now: f.now}, LevelMeta: map[string]string{}}
+	for _, n := range f.nodes {
+		v.Nodes = append(v.Nodes, observe.NodeRef{ID: n, GPUs: gpusPerNode})
+	}
+	for _, a := range f.allocs {
+		if s := f.state(a); s.Holds() {
+			v.Snapshot.Allocs = append(v.Snapshot.Allocs, model.Alloc{ID: a.ID, Job: a.JobID, Node: a.NodeID, GPUs: idsOf(a), Stopping: s == observe.AllocStopping, Lost: s == observe.AllocLost})
+		}
+	}
+	for _, job := range f.jobs {
+		if m, ok := f.managed(job); ok {
+			v.Managed = append(v.Managed, m)
+		}
+	}
+	for key, rec := range f.records {
+		if f.jobs[rec.JobID] == nil {
+			orphan := f.records[key]
+			v.Orphans = append(v.Orphans, &orphan)
+		}
+	}
+	slices.SortFunc(v.Managed, func(a, b observe.Managed) int { return strings.Compare(a.ID, b.ID) })
+	return v
+}
+
+func (f *fakeNomad) managed(job *api.Job) (observe.Managed, bool) {
+	if !gangspec.Managed(job, gangspec.DefaultDevices) {
+		return observe.Managed{}, false
+	}
+	copied, err := gangspec.Copy(job)
+	if err != nil {
+		f.t.Error(err)
+	}
+	m := observe.Managed{Namespace: "default", ID: *job.ID, Current: copied}
+	orig, err := rewrite.Strip(copied, nil)
+	if err != nil {
+		f.t.Error(err)
+	}
+	if rec, ok := f.records["default/"+*job.ID]; ok {
+		m.Record, orig = &rec, rec.Original
+	}
+	spec, _ := gangspec.Parse(orig)
+	m.Model = gangspec.ToModel(orig, spec)
+	m.Model.Submitted = f.now
+	live := 0
+	for _, a := range f.allocs {
+		if a.JobID != *job.ID {
+			continue
+		}
+		stub := *a
+		m.Allocs = append(m.Allocs, &stub)
+		if f.state(a).Holds() {
+			live++
+			if m.Record == nil {
+				m.Members = append(m.Members, observe.MemberState{Member: model.Member{Group: a.TaskGroup, Index: live - 1, Node: a.NodeID, GPUs: idsOf(a)}, Alloc: &stub, State: f.state(a)})
+			}
+		}
+	}
+	m.Adopted = m.Record == nil && live > 0 && live == *orig.TaskGroups[0].Count
+	if m.Record != nil {
+		f.pair(&m)
+	}
+	return m, true
+}
+
+func (f *fakeNomad) pair(m *observe.Managed) {
+	for _, member := range m.Record.Members {
+		s := observe.MemberState{Member: member, State: observe.AllocNone}
+		for _, a := range m.Allocs {
+			group, index, split := rewrite.OriginByName(m.Record.Original, a.TaskGroup)
+			state := f.state(a)
+			if group != member.Group || split && index != member.Index || !state.Holds() && a.DesiredStatus != "run" {
+				continue
+			}
+			if a.NodeID == member.Node {
+				s.Alloc, s.State = a, state
+				if state == observe.AllocPlaced && !slices.Equal(slices.Sorted(slices.Values(member.GPUs)), idsOf(a)) {
+					s.State = observe.AllocMisplaced
+				}
+			}
+		}
+		m.Members = append(m.Members, s)
+	}
+}
+
+func idsOf(a *api.AllocationListStub) []string {
+	return slices.Sorted(slices.Values(a.AllocatedResources.Tasks["t"].Devices[0].DeviceIDs))
+}
+
+func (f *fakeNomad) state(a *api.AllocationListStub) observe.AllocState {
+	switch {
+	case a.ClientStatus == "complete":
+		return observe.AllocComplete
+	case a.ClientStatus == "failed" || a.ClientStatus == "lost":
+		return observe.AllocDead
+	case a.ClientStatus == "unknown" || f.down[a.NodeID]:
+		return observe.AllocLost
+	case a.DesiredStatus == "stop":
+		return observe.AllocStopping
+	}
+	return observe.AllocPlaced
+}
+
+// decide admits every queued job that fits, with the first free nodes.
+func decide(f *fakeNomad, v *observe.View) *model.Plan {
+	taken := map[string]bool{}
+	for _, a := range v.Snapshot.Allocs {
+		for _, id := range a.GPUs {
+			taken[id] = true
+		}
+	}
+	plan := &model.Plan{}
+	for i := range v.Managed {
+		m := &v.Managed[i]
+		if m.Record == nil || m.Record.RetryAfter.After(v.Taken) {
+			continue
+		}
+		have := map[int]bool{}
+		for _, member := range m.Record.Members {
+			have[member.Index] = m.Record.Phase != record.PhaseQueued
+		}
+		d := model.Decision{Namespace: m.Namespace, Job: m.ID, Action: model.ActionAdmit, Reason: "it fits"}
+		g := m.Model.Groups[0]
+		for index := range g.Count {
+			if have[index] {
+				continue
+			}
+			for _, node := range f.nodes {
+				var ids []string
+				for k := range gpusPerNode {
+					if id := gpu(node, k); !taken[id] && len(ids) < g.Devices[0].Count {
+						ids = append(ids, id)
+					}
+				}
+				if len(ids) == g.Devices[0].Count && !f.down[node] {
+					for _, id := range ids {
+						taken[id] = true
+					}
+					d.Members = append(d.Members, model.Member{Group: g.Name, Index: index, Rank: index, Node: node, GPUs: ids})
+					break
+				}
+			}
+		}
+		if m.Model.Gang == model.GangNone && len(d.Members) > 0 || len(d.Members) == g.Count {
+			plan.Decisions = append(plan.Decisions, d)
+		}
+	}
+	return plan
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// submit registers a user's job behind everybody's back.
+func (f *fakeNomad) submit(job *api.Job) {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.register(&api.JobRegisterRequest{Job: job}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func options() apply.Options {
+	return apply.Options{Deadline: 5 * time.Second, RetryInitial: 2 * time.Second, RetryMax: 20 * time.Second, Settle: 3 * time.Second,
+		Link: func(ns, job string) string { return "http://caravan/" + ns + "/" + job }}
+}
