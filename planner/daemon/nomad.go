@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ func clients(n config.Nomad) (planner, nobody *api.Client, err error) {
 	cfg := n.ClientConfig()
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = connections
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if u, err := url.Parse(n.Address); err == nil && u.Scheme == "unix" {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", u.Path)
