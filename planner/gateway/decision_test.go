@@ -25,6 +25,9 @@ func TestDecisionInTheAnswer(t *testing.T) {
 		"admitted and pinned": {func(context.Context, string, string, string) (httpapi.Explain, error) {
 			return httpapi.Explain{Job: httpapi.Job{Reason: "2 nodes in rack r1"}, Action: model.ActionAdmit}, nil
 		}, true, "Caravan: admitted: 2 nodes in rack r1", "eval-103"},
+		"the reason is in the record only": {func(context.Context, string, string, string) (httpapi.Explain, error) {
+			return httpapi.Explain{Action: model.ActionAdmit}, nil
+		}, true, "Caravan: admitted: as recorded", "eval-103"},
 		"held": {func(context.Context, string, string, string) (httpapi.Explain, error) {
 			return httpapi.Explain{Faults: []string{"a", "b"}, Action: model.ActionWait}, nil
 		}, false, "Caravan: queued: a; b", "eval-101"},

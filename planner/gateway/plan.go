@@ -31,9 +31,9 @@ func (g *Gateway) servePlan(w http.ResponseWriter, r *http.Request, pathID strin
 		g.pass(w, r, body)
 		return
 	}
-	s, p := g.newSubmission(r, body, api.JobRegisterRequest{
+	s, p := g.newSubmission(r, api.JobRegisterRequest{
 		Job: req.Job, PolicyOverride: req.PolicyOverride, WriteRequest: req.WriteRequest,
-	})
+	}, body, &api.JobPlanRequest{})
 	if p == nil {
 		p = g.plan(w, r, s, req.Diff)
 	}

@@ -47,7 +47,7 @@ func (g *Gateway) serveRegister(w http.ResponseWriter, r *http.Request, pathID s
 		g.pass(w, r, body)
 		return
 	}
-	s, p := g.newSubmission(r, body, req)
+	s, p := g.newSubmission(r, req, body, &api.JobRegisterRequest{})
 	if p == nil {
 		p = g.register(w, r, s, body)
 	}
@@ -137,8 +137,10 @@ type outcome struct {
 	unchanged bool
 	record    *record.Record
 	// kept: registered with the placement in force.
-	kept    bool
-	current *api.Job
+	kept bool
+	// replaced: a version that runs is stopped first.
+	replaced bool
+	current  *api.Job
 	// accepted is Nomad's answer to the registration, response and fields what
 	// is in it.
 	accepted *reply
@@ -183,7 +185,9 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 		return outcome{}, fmt.Errorf("gate job: %w", err)
 	}
 	rewrite.Note(gated, heldNote, g.cfg.Link(s.namespace, s.id))
-	return g.commit(r, s, rec, next, gated, current)
+	out, err := g.commit(r, s, rec, next, gated, current)
+	out.replaced = len(next.Members) > 0
+	return out, err
 }
 
 // look reads the job and its record; nil for what is not there.

@@ -133,12 +133,15 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	if out.unchanged {
 		prefix = "Caravan: unchanged, nothing was registered; "
 		if out.record.Phase == record.PhaseAdmitted || out.record.Phase == record.PhaseRunning {
-			return prefix + string(out.record.Phase) + reason(": ", out.record.Reason)
+			return prefix + string(out.record.Phase) + reason(out.record.Reason)
 		}
 	}
 	explain, err := g.cfg.Waiter.WaitDecision(ctx, s.namespace, s.id, s.hash)
+	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+	case ended && out.replaced:
+		return prefix + "queued; the version that runs is stopped first. See `caravan explain " + s.id + "`."
+	case ended:
 		return prefix + "queued; the decision is not there yet. See `caravan explain " + s.id + "`."
 	case err != nil:
 		return prefix + "queued; the planner does not decide at the moment: " + err.Error() + ". The job starts when it does."
@@ -148,14 +151,21 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	if !out.unchanged {
 		g.follow(ctx, s, resp)
 	}
-	return prefix + "admitted" + reason(": ", explain.Reason)
+	if explain.Reason == "" {
+		// The decision is older than what the planner has seen of it; the record
+		// has its reason.
+		if rec, err := g.cfg.Records.Get(ctx, s.namespace, s.id); err == nil {
+			explain.Reason = rec.Reason
+		}
+	}
+	return prefix + "admitted" + reason(explain.Reason)
 }
 
-func reason(separator, text string) string {
+func reason(text string) string {
 	if text == "" {
 		return ""
 	}
-	return separator + text
+	return ": " + text
 }
 
 func admitted(e httpapi.Explain) bool {

@@ -45,7 +45,7 @@ func (r *rig) place(t *testing.T, phase record.Phase) *api.Job {
 		t.Fatalf("pin: %v", err)
 	}
 	pinned.Namespace = new("default")
-	rec.Phase, rec.Members, rec.PlacedHash = phase, members, rec.SpecHash
+	rec.Phase, rec.Members, rec.PlacedHash, rec.Reason = phase, members, rec.SpecHash, "as recorded"
 	r.records.index++
 	rec.ModifyIndex = r.records.index
 	r.records.data[key] = rec

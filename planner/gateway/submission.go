@@ -31,7 +31,8 @@ type submission struct {
 }
 
 // newSubmission reads a managed job's contract. The problem lists all faults.
-func (g *Gateway) newSubmission(r *http.Request, body []byte, req api.JobRegisterRequest) (*submission, *problem) {
+// whole is what the body is decoded into.
+func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest, body []byte, whole any) (*submission, *problem) {
 	if region := regionOf(r, req.WriteRequest, req.Job); region != "" && g.cfg.Region != "" && region != g.cfg.Region {
 		return nil, problemf(http.StatusBadRequest,
 			"Job %q is for the region %q, but this Caravan plans for %q and could never admit it. Send it to the gateway of its own region.",
@@ -52,7 +53,7 @@ func (g *Gateway) newSubmission(r *http.Request, body []byte, req api.JobRegiste
 	if s.spec, err = gangspec.Parse(original, g.cfg.Levels...); err != nil {
 		return nil, faultsOf(s.id, err)
 	}
-	if field := unknownField(body); field != "" {
+	if field := unknownField(body, whole); field != "" {
 		s.notes = append(s.notes, "Caravan does not know the field "+field+" of the request and left it out; it may be newer than this version of Caravan.")
 	}
 	return s, nil
@@ -72,11 +73,11 @@ func faultsOf(id string, err error) *problem {
 }
 
 // unknownField names a field of the body that this program's copy of Nomad's
-// API does not have, "" if there is none.
-func unknownField(body []byte) string {
+// API does not have, "" if there is none. The body goes into whole.
+func unknownField(body []byte, whole any) string {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
-	err := dec.Decode(&api.JobRegisterRequest{})
+	err := dec.Decode(whole)
 	if err == nil {
 		return ""
 	}
