@@ -186,6 +186,8 @@ func TestOnNomad(t *testing.T) {
 	t.Run("a sweep larger than the cluster", r.sweep)
 	t.Run("a lost race is rolled back whole", r.race)
 	t.Run("ungated, and changed past the gateway", r.changed)
+	t.Run("a batch job that has ended, submitted again", r.again)
+	t.Run("a lost node takes the whole gang off", r.lostNode)
 }
 
 func (r *real) gang(t *testing.T) {
@@ -377,6 +379,58 @@ func (r *real) changed(t *testing.T) {
 		t.Errorf("the record has %s", args)
 	}
 	r.purge("changed")
+}
+
+// again: what completed in an earlier submission does not count in the next.
+func (r *real) again(t *testing.T) {
+	r.t = t
+	log := filepath.Join(t.TempDir(), "ran")
+	for i := 1; i <= 2; i++ {
+		r.register(gatedFile(realJob("again", "batch", "job", 2, 8, "/bin/sh", "-c", fmt.Sprintf("echo %d >>%s; sleep 1", i, log))))
+		r.until("admitted", func(v *observe.View) bool {
+			m, ok := v.Job("default", "again")
+			return ok && m.Record != nil && m.Record.Phase != record.PhaseQueued
+		})
+		r.until("done", gone("again"))
+	}
+	out, err := exec.Command("sort", log).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, []string{"1", "1", "2", "2"}) {
+		t.Errorf("members ran: %v, want each once per submission", got)
+	}
+	r.purge("again")
+}
+
+// lostNode: the rest of the gang is stopped and the gang starts whole on the
+// nodes that are left; the lost member's GPUs are not given to anybody.
+func (r *real) lostNode(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("lost", "service", "job", 2, 8, "/bin/sleep", "600")))
+	v := r.until("running", phase("lost", record.PhaseRunning))
+	m := r.exact(v, "lost", 2)
+	node := m.Members[0].Alloc
+	if err := r.cluster.StopNode(node.NodeName); err != nil {
+		t.Fatal(err)
+	}
+	r.until("rolled back", phase("lost", record.PhaseRollback))
+	v = r.until("running elsewhere", phase("lost", record.PhaseRunning))
+	m = r.exact(v, "lost", 2)
+	for _, s := range m.Members {
+		if s.Member.Node == node.NodeID {
+			t.Error("a member is on the lost node")
+		}
+	}
+	if err := r.cluster.StartNode(node.NodeName); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the node is back and free", func(v *observe.View) bool {
+		i := slices.IndexFunc(v.Snapshot.Nodes, func(n model.Node) bool { return n.ID == node.NodeID })
+		held := slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Node == node.NodeID })
+		return i >= 0 && v.Snapshot.Nodes[i].Unschedulable == "" && !held
+	})
+	r.purge("lost")
 }
 
 func deviceConstraints(j *api.Job) []string {

@@ -132,7 +132,9 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 		switch s := stateOf(a, st.nodeStatus(a.NodeID)); {
 		case s.Holds():
 			live++
-		case s == AllocComplete && a.DesiredStatus == api.AllocDesiredStatusRun && m.Model.Type == api.JobTypeBatch:
+		case s == AllocComplete && a.DesiredStatus == api.AllocDesiredStatusRun && m.Model.Type == api.JobTypeBatch &&
+			(rec == nil || a.CreateIndex > rec.PriorIndex):
+			// What completed before this submission came is not this one's.
 			m.BatchDone = true
 		}
 	}
