@@ -2,8 +2,6 @@ package nvml
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
@@ -95,27 +93,18 @@ func (inv *Inventory) joinNVLinks(m *topology.Matrix, all []found) {
 }
 
 func setBandwidth(m *topology.Matrix, all []found) {
-	slots := make([]float64, len(all))
-	capability := ""
+	slots, capabilities := make([]float64, len(all)), make([]string, len(all))
 	for i, f := range all {
 		if f.PCIeGeneration != nil && f.PCIeWidth != nil {
 			slots[i] = topology.PCIeGBs(int(*f.PCIeGeneration), int(*f.PCIeWidth))
 		}
-		capability = f.ComputeCapability
+		capabilities[i] = f.ComputeCapability
 		if f.switched > 0 || len(f.direct) > 0 {
-			m.GPUs[i].NVLinkGeneration = generation(capability)
+			m.GPUs[i].NVLinkGeneration = topology.NVLinkGeneration(f.ComputeCapability)
 		}
 	}
-	m.SetNVLinkBandwidth(capability)
+	m.SetNVLinkBandwidth(capabilities)
 	m.SetPCIeBandwidth(slots)
-}
-
-// generation is the NVLink generation of a compute capability.
-func generation(capability string) int {
-	major, minor, _ := strings.Cut(capability, ".")
-	a, _ := strconv.Atoi(major) // what is not known has generation 0
-	b, _ := strconv.Atoi(minor)
-	return topology.NVLinkGeneration(a, b)
 }
 
 // path is how two devices reach each other over PCIe. A PCIe switch is two

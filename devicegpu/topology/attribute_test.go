@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,6 +219,15 @@ func FuzzDecodePayload(f *testing.F) {
 
 func checkStable(t *testing.T, m Matrix) {
 	m.Islands()
+	if n := len(m.GPUs); n <= 10 {
+		gpus := make([]int, n)
+		for i := range gpus {
+			gpus[i] = i
+		}
+		if got := m.Order(gpus); !slices.Equal(slices.Sorted(slices.Values(got)), gpus) {
+			t.Fatalf("order %v is no permutation of %d GPUs", got, n)
+		}
+	}
 	for i := range m.GPUs {
 		m.NearestNICs(i)
 		if m.GPUs[i].UUID == "" {

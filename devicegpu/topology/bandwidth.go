@@ -1,6 +1,9 @@
 package topology
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // NVLinkGBs returns the bandwidth of one NVLink in GB/s per direction for a
 // generation, and 0 for a generation that is not known.
@@ -31,7 +34,10 @@ const nvlinkGBsUnknown = 25
 //
 // Source: the white papers of Pascal, Volta, Turing, Ampere, Hopper and
 // Blackwell, and NVIDIA's pages on Rubin. Ada (8.9) has no NVLink.
-func NVLinkGeneration(major, minor int) int {
+func NVLinkGeneration(capability string) int {
+	left, right, _ := strings.Cut(capability, ".")
+	major, _ := strconv.Atoi(left) // what is no number is no known capability
+	minor, _ := strconv.Atoi(right)
 	switch {
 	case major == 6 && minor == 0:
 		return 1
@@ -139,28 +145,24 @@ func PathGBs(kind Kind, slotGBs float64) float64 {
 const lowRateNVLinkGBs = 112.5 / 2 / 4
 
 // SetNVLinkBandwidth fills in the bandwidth of the matrix's NVLinks from the
-// GPUs' generations; computeCapability ("8.6") tells the boards with a lower
-// rate apart and may be "".
-func (m *Matrix) SetNVLinkBandwidth(computeCapability string) {
+// GPUs' generations. The compute capabilities, by GPU, tell the boards with a
+// lower rate apart; "" is unknown.
+func (m *Matrix) SetNVLinkBandwidth(capabilities []string) {
+	rate := func(i int) float64 {
+		if capabilities[i] == "8.6" {
+			return lowRateNVLinkGBs
+		}
+		if gbs := NVLinkGBs(m.GPUs[i].NVLinkGeneration); gbs > 0 {
+			return gbs
+		}
+		return nvlinkGBsUnknown
+	}
 	for i := range m.GPUs {
 		for j := range i {
-			l := m.Links[i][j]
-			if l.Kind != KindNVLink {
-				continue
+			if l := m.Links[i][j]; l.Kind == KindNVLink {
+				l.GBs = min(rate(i), rate(j)) * float64(l.Count)
+				m.SetLink(i, j, l)
 			}
-			rate := min(m.nvlinkRate(i), m.nvlinkRate(j))
-			if computeCapability == "8.6" {
-				rate = lowRateNVLinkGBs
-			}
-			l.GBs = rate * float64(l.Count)
-			m.SetLink(i, j, l)
 		}
 	}
-}
-
-func (m *Matrix) nvlinkRate(gpu int) float64 {
-	if gbs := NVLinkGBs(m.GPUs[gpu].NVLinkGeneration); gbs > 0 {
-		return gbs
-	}
-	return nvlinkGBsUnknown
 }

@@ -3,7 +3,6 @@ package topology
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -58,8 +57,12 @@ type Link struct {
 	GBs float64
 }
 
-// maxLinkCount bounds what is believed of a link: no GPU has as many.
-const maxLinkCount = 255
+// maxLinkCount and maxGBs bound what is believed of a link: no GPU has as many
+// links, or as fast ones.
+const (
+	maxLinkCount = 255
+	maxGBs       = 1e6
+)
 
 // String returns the link's name as nvidia-smi prints it: "NV18", "PIX".
 func (l Link) String() string {
@@ -133,8 +136,8 @@ func (l Link) validate(diagonal bool) error {
 		return fmt.Errorf("%d links: want 1 to %d", l.Count, maxLinkCount)
 	case !l.Kind.Fast() && l.Count != 0:
 		return fmt.Errorf("kind %s with a count of %d", l.Kind, l.Count)
-	case math.IsNaN(l.GBs) || math.IsInf(l.GBs, 0) || l.GBs < 0:
-		return fmt.Errorf("bandwidth of %g GB/s", l.GBs)
+	case !(l.GBs >= 0 && l.GBs <= maxGBs): // not a number is neither
+		return fmt.Errorf("bandwidth of %g GB/s: want 0 to %g", l.GBs, float64(maxGBs))
 	}
 	return nil
 }

@@ -98,10 +98,11 @@ func parseMask(s string) (string, error) {
 	return FormatList(list), nil
 }
 
-var busIDForm = regexp.MustCompile(`^(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})\.([0-7])$`)
+var busIDForm = regexp.MustCompile(`^(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?$`)
 
 // NormalizeBusID returns a PCI address in the kernel's form: lower case, a
-// domain of at least four digits ("0000:18:00.0"). NVML writes eight digits.
+// domain of at least four digits ("0000:18:00.0"). NVML writes eight digits;
+// a missing function is 0.
 func NormalizeBusID(s string) (string, error) {
 	f := busIDForm.FindStringSubmatch(strings.TrimSpace(s))
 	if f == nil {

@@ -1,23 +1,21 @@
 package topology
 
 import (
-	"strconv"
+	"slices"
 	"strings"
 )
 
-// setGenerations sets the NVLink generation of the GPUs that have NVLinks.
-func (m *Matrix) setGenerations(details []Detail) {
+// setNVLinkBandwidth sets the generation of the GPUs that have NVLinks, and
+// the links' bandwidth.
+func (m *Matrix) setNVLinkBandwidth(details []Detail) {
+	capabilities := make([]string, len(details))
 	for i, row := range m.Links {
-		for _, l := range row {
-			if l.Kind != KindNVLink {
-				continue
-			}
-			major, minor, _ := strings.Cut(details[i].ComputeCapability, ".")
-			a, _ := strconv.Atoi(major) // "" gives generation 0, unknown
-			b, _ := strconv.Atoi(minor)
-			m.GPUs[i].NVLinkGeneration = NVLinkGeneration(a, b)
+		capabilities[i] = details[i].ComputeCapability
+		if slices.ContainsFunc(row, func(l Link) bool { return l.Kind == KindNVLink }) {
+			m.GPUs[i].NVLinkGeneration = NVLinkGeneration(capabilities[i])
 		}
 	}
+	m.SetNVLinkBandwidth(capabilities)
 }
 
 // SetPCIeBandwidth sets the bandwidth of the PCIe paths between GPUs, from

@@ -33,10 +33,7 @@ func (r *ncclReader) file() (File, error) {
 	if err := r.joinGPUs(&m, f.Details); err != nil {
 		return File{}, err
 	}
-	m.setGenerations(f.Details)
-	if len(f.Details) > 0 {
-		m.SetNVLinkBandwidth(f.Details[0].ComputeCapability)
-	}
+	m.setNVLinkBandwidth(f.Details)
 	m.SetPCIeBandwidth(slots)
 	r.noteMissingLinks()
 	f.Matrix, f.Problems = m, r.problems

@@ -201,8 +201,7 @@ func (t *smiTable) file(models, aliases map[string]string) (File, error) {
 	}
 	m.groupSwitches(between)
 	m.NVSwitch = m.mustBeSwitched()
-	m.setGenerations(f.Details)
-	m.SetNVLinkBandwidth(f.Details[0].ComputeCapability)
+	m.setNVLinkBandwidth(f.Details)
 	m.SetPCIeBandwidth(make([]float64, len(gpus)))
 	f.Matrix, f.Problems = m, t.problems
 	return f, nil
