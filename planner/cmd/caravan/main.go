@@ -8,9 +8,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/mattn/go-isatty"
 
+	"github.com/caravan-sched/caravan/internal/devrun"
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/cli"
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/daemon"
 )
 
 func main() {
@@ -21,9 +25,20 @@ func main() {
 		Terminal: isatty.IsTerminal(os.Stdout.Fd()),
 		Now:      time.Now,
 		Sleep:    sleep,
+		Version:  daemon.Version,
+		Agent:    agent,
+		Dev:      devrun.Run,
 	})
 	stop()
 	os.Exit(code)
+}
+
+func agent(ctx context.Context, cfg config.Config, log hclog.Logger) error {
+	d, err := daemon.New(cfg, log)
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -38,8 +38,11 @@ type Env struct {
 	// Sleep waits between two looks at a job; it returns early with the
 	// context's error.
 	Sleep func(context.Context, time.Duration) error
-	// Agent runs a planner.
+	// Version is the program's.
+	Version string
+	// Agent runs a planner, Dev a development cluster with one.
 	Agent Agent
+	Dev   Dev
 }
 
 // app is one invocation.
@@ -166,7 +169,7 @@ func (a *app) root() *cobra.Command {
 	}
 	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand())
-	add("operate", a.agentCommand())
+	add("operate", a.agentCommand(), a.devCommand())
 	root.AddCommand(a.versionCommand())
 	return root
 }

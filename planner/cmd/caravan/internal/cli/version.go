@@ -18,15 +18,12 @@ type version struct {
 	Go      string `json:"go"`
 }
 
-// buildVersion is what the Go toolchain wrote into the binary.
-func buildVersion() version {
-	v := version{Version: "devel", Go: runtime.Version()}
+// buildVersion adds to the version what the Go toolchain wrote into the binary.
+func buildVersion(number string) version {
+	v := version{Version: number, Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
@@ -42,7 +39,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Show the version",
 		Args:  args(0, 0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
-			v := buildVersion()
+			v := buildVersion(a.env.Version)
 			return a.print(v, func(w io.Writer, _ render.Style) error {
 				_, err := fmt.Fprintf(w, "caravan %s (%s)\n", v.Version, v.Go)
 				return err
