@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,59 +92,6 @@ func newPlugin(t *testing.T, source *fake, hcl string) *Plugin {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// TestConfigKeys: the schema and the struct have the same keys and defaults.
-func TestConfigKeys(t *testing.T) {
-	var tags []string
-	for field := range fields[config]() {
-		tags = append(tags, field)
-	}
-	slices.Sort(tags)
-	keys := slices.Sorted(maps.Keys(configSchema().GetObject().GetAttributes()))
-	if d := cmp.Diff(tags, keys); d != "" {
-		t.Errorf("struct (-) and schema (+):\n%s", d)
-	}
-	raw, err := hclspec.Encode(configSchema(), nil, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got config
-	if err := (base.Config{Raw: raw}).Decode(&got); err != nil {
-		t.Fatal(err)
-	}
-	want := defaultConfig()
-	want.IgnoredGPUIDs = []string{}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("defaults in Go (-) and in the schema (+):\n%s", d)
-	}
-}
-
-func fields[T any]() func(func(string) bool) {
-	return func(yield func(string) bool) {
-		typ := reflect.TypeFor[T]()
-		for i := range typ.NumField() {
-			if !yield(typ.Field(i).Tag.Get("codec")) {
-				return
-			}
-		}
-	}
-}
-
-func TestSetConfigRefuses(t *testing.T) {
-	p := New(hclog.NewNullLogger())
-	err := configure(t, p, `
-		source = "mock:dgx2"
-		fingerprint_period = "soon"
-		ignored_gpu_ids = ["GPU-1", " GPU-2"]`)
-	for _, want := range []string{`source = "mock:dgx2": allowed are nvml, mock:dgxa100`, `fingerprint_period = "soon"`, `ignored_gpu_ids[1] = " GPU-2"`} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v lacks %q", err, want)
-		}
-	}
-	if err := configure(t, p, `source = "file:/does/not/exist"`); err == nil || !strings.Contains(err.Error(), "/does/not/exist") {
-		t.Errorf("error %v", err)
-	}
 }
 
 func TestDisabled(t *testing.T) {
@@ -398,66 +344,4 @@ func TestReserve(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestStats(t *testing.T) {
-	n := func(v uint64) *uint64 { return &v }
-	source := &fake{inventory: pairs(), samples: []nvml.Sample{
-		{UUID: "GPU-0", MemoryUsedMiB: n(1024), GPUUtilization: n(95), TemperatureC: n(61)},
-		{UUID: "GPU-1"},
-		{UUID: "GPU-elsewhere", TemperatureC: n(50)},
-	}}
-	p := newPlugin(t, source, "")
-	p.scan()
-	ctx, cancel := context.WithCancel(t.Context())
-	var got []device.GroupStats
-	if err := p.Stats(ctx, time.Hour, func(g []device.GroupStats) error { got = g; cancel(); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if len(got) != 1 || got[0].Name != "NVIDIA A100" || len(got[0].Instances) != 2 {
-		t.Fatalf("statistics %+v", got)
-	}
-	first := got[0].Instances["GPU-0"]
-	if d := cmp.Diff([]string{"GPU utilization", "Memory state", "Temperature"}, slices.Sorted(maps.Keys(first.Values))); d != "" {
-		t.Errorf("figures (-want +got):\n%s", d)
-	}
-	if s := first.Summary; s.Int == nil || *s.Int != 1024 || s.IntOf == nil || *s.IntOf != 40960 || s.Unit != "MiB" {
-		t.Errorf("summary %+v", s)
-	}
-	if second := got[0].Instances["GPU-1"]; len(second.Values) > 0 {
-		t.Errorf("figures that are not reported are there: %+v", second)
-	}
-}
-
-func TestStatsSurviveFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		source := &fake{inventory: pairs(), err: errors.New("broken")}
-		p := newPlugin(t, source, "")
-		var mu sync.Mutex
-		sent := 0
-		done := make(chan error, 1)
-		go func() {
-			done <- p.Stats(ctx, time.Second, func([]device.GroupStats) error {
-				mu.Lock()
-				defer mu.Unlock()
-				sent++
-				return nil
-			})
-		}()
-		time.Sleep(3500 * time.Millisecond)
-		synctest.Wait()
-		source.set(pairs(), nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		mu.Lock()
-		if sent != 1 {
-			t.Errorf("%d sent, want 1", sent)
-		}
-		mu.Unlock()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }

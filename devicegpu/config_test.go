@@ -1,0 +1,68 @@
+package devicegpu
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
+)
+
+// TestConfigKeys: the schema and the struct have the same keys and defaults.
+func TestConfigKeys(t *testing.T) {
+	var tags []string
+	for field := range fields[config]() {
+		tags = append(tags, field)
+	}
+	slices.Sort(tags)
+	keys := slices.Sorted(maps.Keys(configSchema().GetObject().GetAttributes()))
+	if d := cmp.Diff(tags, keys); d != "" {
+		t.Errorf("struct (-) and schema (+):\n%s", d)
+	}
+	raw, err := hclspec.Encode(configSchema(), nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got config
+	if err := (base.Config{Raw: raw}).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := defaultConfig()
+	want.IgnoredGPUIDs = []string{}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("defaults in Go (-) and in the schema (+):\n%s", d)
+	}
+}
+
+func fields[T any]() func(func(string) bool) {
+	return func(yield func(string) bool) {
+		typ := reflect.TypeFor[T]()
+		for i := range typ.NumField() {
+			if !yield(typ.Field(i).Tag.Get("codec")) {
+				return
+			}
+		}
+	}
+}
+
+func TestSetConfigRefuses(t *testing.T) {
+	p := New(hclog.NewNullLogger())
+	err := configure(t, p, `
+		source = "mock:dgx2"
+		fingerprint_period = "soon"
+		ignored_gpu_ids = ["GPU-1", " GPU-2"]`)
+	for _, want := range []string{`source = "mock:dgx2": allowed are nvml, mock:dgxa100`, `fingerprint_period = "soon"`, `ignored_gpu_ids[1] = " GPU-2"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+	if err := configure(t, p, `source = "file:/does/not/exist"`); err == nil || !strings.Contains(err.Error(), "/does/not/exist") {
+		t.Errorf("error %v", err)
+	}
+}
