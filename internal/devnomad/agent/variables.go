@@ -119,12 +119,18 @@ func (a *Agent) putVariable(w http.ResponseWriter, r *http.Request, k state.Key)
 		if len(x.Items) == 0 {
 			return nil, codef(400, "variable missing required Items object")
 		}
+		if x.Lock != nil && (x.Lock.TTL != "" || x.Lock.LockDelay != "") {
+			return nil, codef(400, "variable should not contain lock definition")
+		}
 		out, err = a.cfg.Server.PutVariable(&x, cas)
 	case "lock-acquire":
 		out, err = a.cfg.Server.AcquireLock(&x)
 	case "lock-renew":
 		return a.cfg.Server.RenewLock(k, lock)
 	case "lock-release":
+		if len(x.Items) > 0 {
+			return nil, codef(400, "lock release operation doesn't take variable items")
+		}
 		out, err = a.cfg.Server.ReleaseLock(k, lock)
 	}
 	if a.conflict(w, r, err) {

@@ -9,8 +9,8 @@ import (
 )
 
 // system decides system and sysbatch jobs: one allocation of each group on
-// every node that suits. What runs on a node that no longer suits is stopped:
-// a gate therefore stops such a job.
+// every node that suits. What runs on a node that no longer suits is stopped,
+// max_parallel in one evaluation: a gate therefore stops such a job.
 func (r *run) system() {
 	r.markGone()
 	if r.stopped() {
@@ -27,9 +27,13 @@ func (r *run) system() {
 	nodes, byDC := r.candidates(r.job)
 	suits := map[string]bool{}
 	for _, tg := range r.job.TaskGroups {
+		limit := len(nodes)
+		if r.eval.Type == api.JobTypeSystem && updating(tg) {
+			limit = *tg.Update.MaxParallel
+		}
 		for _, n := range nodes {
 			k := n.ID + "/" + *tg.Name
-			if r.systemNode(tg, n, held[k], byDC, len(nodes)) {
+			if r.systemNode(tg, n, held[k], &limit, byDC, len(nodes)) {
 				suits[k] = true
 			}
 		}
@@ -39,7 +43,12 @@ func (r *run) system() {
 			continue
 		}
 		r.desired(a.TaskGroup).Stop++
-		if n := r.st.Node(a.NodeID); n != nil && n.Status != api.NodeStatusDown && n.DrainStrategy == nil && !n.Ready() {
+		n := r.st.Node(a.NodeID)
+		if n != nil && n.Ready() && lookupGroup(r.job, a.TaskGroup) != nil {
+			r.stop(Stop{Alloc: a, Description: descUpdating})
+			continue
+		}
+		if n != nil && n.Status != api.NodeStatusDown && n.DrainStrategy == nil && !n.Ready() {
 			continue // only ineligible or not back yet: what runs stays
 		}
 		r.stopOne(a)
@@ -57,9 +66,9 @@ func (r *run) systemOver(a *api.Allocation) bool {
 	return r.eval.Type == api.JobTypeSystem || r.older(a) || a.ClientStatus != api.AllocClientStatusComplete
 }
 
-// systemNode decides one group on one node and says whether the group suits
-// it.
-func (r *run) systemNode(tg *api.TaskGroup, n *state.Node, cur *api.Allocation, byDC map[string]int, inPool int) bool {
+// systemNode decides one group on one node and says whether what is there may
+// stay or was replaced. limit is how many may still be changed.
+func (r *run) systemNode(tg *api.TaskGroup, n *state.Node, cur *api.Allocation, limit *int, byDC map[string]int, inPool int) bool {
 	d := r.desired(*tg.Name)
 	if cur != nil && (state.Terminal(cur) || *cur.Job.JobModifyIndex == *r.job.JobModifyIndex) {
 		d.Ignore++
@@ -77,6 +86,11 @@ func (r *run) systemNode(tg *api.TaskGroup, n *state.Node, cur *api.Allocation, 
 		}
 	}
 	if cur != nil {
+		if *limit == 0 {
+			d.Ignore++
+			return true
+		}
+		*limit--
 		r.proposed.remove(cur)
 	}
 	o := r.choose(r.job, tg, []*state.Node{n}, nil, m)

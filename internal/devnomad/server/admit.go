@@ -33,7 +33,35 @@ func Admit(job *api.Job) (string, error) {
 	clearServerFields(job)
 	var f faults
 	f.job(job)
-	return "", f.err()
+	return warnings(job), f.err()
+}
+
+// warnings are what Nomad says about a job that it takes all the same.
+func warnings(job *api.Job) string {
+	var found []string
+	for _, tg := range job.TaskGroups {
+		var f faults
+		if u := tg.Update; u != nil && deref(tg.Count) > 1 && deref(u.MaxParallel) > deref(tg.Count) {
+			f.addf("Update max parallel count is greater than task group count (%d > %d). "+
+				"A destructive change would result in the simultaneous replacement of all allocations.", *u.MaxParallel, *tg.Count)
+		}
+		if len(f) > 0 {
+			found = append(found, fmt.Sprintf("Group %q has warnings: %s", deref(tg.Name), f.text()))
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d warnings:\n", len(found))
+	if len(found) == 1 {
+		b.Reset()
+		b.WriteString("1 warning:\n")
+	}
+	for _, s := range found {
+		b.WriteString("\n* " + strings.TrimSpace(s))
+	}
+	return b.String()
 }
 
 // clearServerFields drops what only the server decides.

@@ -43,7 +43,7 @@ func (s *Server) afterReport(tx *state.Tx, was, a *api.Allocation) {
 		tx.PutEval(newEval(job, sched.TriggerReconnect))
 	case a.ClientStatus == api.AllocClientStatusFailed && !was.ClientTerminalStatus() && a.DesiredStatus == api.AllocDesiredStatusRun:
 		tx.PutEval(newEval(job, sched.TriggerAllocFailure))
-	case *job.Type == api.JobTypeSystem && a.ClientTerminalStatus() && !was.ClientTerminalStatus():
+	case *job.Type == api.JobTypeSystem && a.ClientTerminalStatus() && !was.ClientTerminalStatus() && a.DesiredStatus == api.AllocDesiredStatusRun:
 		tx.PutEval(newEval(job, sched.TriggerAllocFailure))
 	}
 }
