@@ -68,7 +68,7 @@ func TestCommands(t *testing.T) {
 		"queue":           {args: []string{"queue"}, wantOut: []string{"big", "needs 4 whole nodes"}},
 		"status":          {args: []string{"status"}, wantOut: []string{"leader, policy fifo", "train-gang", "2/2"}},
 		"status of a job": {args: []string{"status", "big"}, wantOut: []string{"big", "0/4"}},
-		"explain":         {args: []string{"explain", "big"}, wantOut: []string{"wait: needs 4 whole nodes; 1 is free"}},
+		"explain":         {args: []string{"explain", "big"}, wantOut: []string{"wait: needs 4 whole nodes;\n          1 is free"}},
 		"explain by namespace": {
 			change: func(f *fakePlanner) {
 				f.answers["GET /caravan/v1/explain/ns/x"] = httpapi.Explain{Job: httpapi.Job{Namespace: "ns", ID: "x"}}
@@ -96,7 +96,7 @@ func TestCommands(t *testing.T) {
 			change: func(f *fakePlanner) {
 				f.answers["GET /caravan/v1/explain/default/train-gang"] = f.answers["GET /caravan/v1/explain/default/big"]
 			},
-			args: []string{"run", jobPath}, wantCode: 2, wantOut: []string{"queued, number 1"},
+			args: []string{"run", jobPath}, wantCode: 2, wantOut: []string{"queued, number 1", "wait: needs 4 whole nodes;\n"},
 		},
 		"run detached": {
 			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/explain/default/train-gang"] = 500 },
@@ -237,6 +237,22 @@ func TestRunSubmits(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]bool{"secret": true}, f.tokens); diff != "" {
 		t.Errorf("tokens (-want +got):\n%s", diff)
+	}
+}
+
+// The reason is in the register response's warnings too; it is shown once.
+func TestRunShowsTheReasonOnce(t *testing.T) {
+	f := newFakePlanner(t)
+	const reason = "placed 2 members in rack r1"
+	f.answers["PUT /v1/jobs"] = api.JobRegisterResponse{Warnings: "Nomad warns\nCaravan: admitted: " + reason}
+	f.answers["GET /caravan/v1/explain/default/train-gang"] = httpapi.Explain{Job: httpapi.Job{State: model.StateAdmitted, Reason: reason}, Action: model.ActionAdmit}
+	out := f.call(nil, jobFileText, "run", "-").out
+	if strings.Count(out, reason) != 1 || !strings.Contains(out, "  Nomad warns\n") {
+		t.Errorf("output:\n%s", out)
+	}
+	f.answers["GET /caravan/v1/explain/default/train-gang"] = nil
+	if out := f.call(nil, jobFileText, "run", "--detach", "-").out; !strings.Contains(out, reason) {
+		t.Errorf("detached, the reason is missing:\n%s", out)
 	}
 }
 

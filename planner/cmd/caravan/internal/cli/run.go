@@ -129,8 +129,11 @@ func (r registered) text(w io.Writer, s render.Style) error {
 	if _, err := fmt.Fprintf(w, "Job %q is registered.\n", r.Job); err != nil {
 		return err
 	}
-	// The planner's own words are shown below; Nomad's are in the warnings.
 	for _, line := range r.Warnings {
+		// The reason is shown below.
+		if r.Explain != nil && r.Explain.Reason != "" && strings.Contains(line, r.Explain.Reason) {
+			continue
+		}
 		if _, err := fmt.Fprintln(w, "  "+line); err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ var waiting = httpapi.Explain{
 	Action: model.ActionWait,
 	Detail: model.Detail{
 		Code: "no_domain", Level: "block", Domain: "b1", MembersWanted: 4, MembersFit: 3, FreeGPUs: 26, WantedGPUs: 32, Ahead: 1,
-		Filtered: map[string]int{"memory": 1, "draining": 2}, Held: []string{"gpu-3"},
+		Filtered: map[string]int{"memory": 1, "draining": 2}, Held: []string{"gpu-3", "2c00e51a-1239-4f9e-ba0b-6fca15c0d968"},
 	},
 	Attempts: 2, RetryAfter: now.Add(time.Minute),
 	History: []httpapi.Past{{At: now.Add(-time.Hour), Action: model.ActionWait, Reason: "behind train-gang"}},
@@ -47,7 +47,7 @@ var running = httpapi.Explain{
 
 var tree = httpapi.Topology{
 	Levels: []string{"rack", "node"},
-	Root: httpapi.Domain{Name: "cluster", Nodes: 4, GPUs: 32, FreeGPUs: 10, UnhealthyGPUs: 1, Children: []httpapi.Domain{
+	Root: httpapi.Domain{Level: "cluster", Name: "cluster", Nodes: 4, GPUs: 32, FreeGPUs: 10, UnhealthyGPUs: 1, Children: []httpapi.Domain{
 		{Level: "rack", Name: "r1", Nodes: 2, GPUs: 16, FreeGPUs: 0, UnhealthyGPUs: 1, Children: []httpapi.Domain{
 			{Level: "node", Name: "gpu-1", Nodes: 1, GPUs: 8, Model: "NVIDIA H100 80GB HBM3"},
 			{Level: "node", Name: "gpu-2", Nodes: 1, GPUs: 8, UnhealthyGPUs: 1, Model: "NVIDIA H100 80GB HBM3"},

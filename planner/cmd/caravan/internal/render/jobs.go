@@ -26,10 +26,14 @@ func Queue(w io.Writer, s Style, jobs []httpapi.Job) error {
 		_, err := fmt.Fprintln(w, "No job waits.")
 		return err
 	}
-	g := newGrid("POS", "JOB", "QUEUE", "PRIORITY", "GANG", "MEMBERS", "GPUS", "WAITS", "REASON")
+	g := newGrid("POS", "JOB", "QUEUE", "PRIORITY", "GANG", "PLACED", "GPUS", "WAITS", "REASON")
 	for _, j := range jobs {
-		g.add(strconv.Itoa(j.Position), name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
-			strconv.Itoa(j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Reason)
+		position := nonZero(j.Position)
+		if position == "" {
+			position = "-"
+		}
+		g.add(position, name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
+			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Reason)
 	}
 	return g.write(w, "")
 }
@@ -155,8 +159,13 @@ func decision(s Style, action, reason string) string {
 	if action == string(model.ActionAdmit) {
 		code = green
 	}
-	if action == "" {
+	// A reason has several parts; each gets a line of its own.
+	reason = strings.ReplaceAll(reason, "; ", ";\n")
+	switch {
+	case action == "":
 		return reason
+	case reason == "":
+		return s.paint(code, action)
 	}
 	return s.paint(code, action) + ": " + reason
 }
@@ -169,7 +178,11 @@ func detail(g *grid, action model.Action, d model.Detail) {
 	}
 	if d.MembersWanted > 0 || d.WantedGPUs > 0 {
 		g.add("Wanted", count(d.MembersWanted, "member")+", "+count(d.WantedGPUs, "GPU"))
-		g.add("Fits", count(d.MembersFit, "member")+where)
+		fits := "Fits"
+		if action == model.ActionAdmit {
+			fits = "Placed"
+		}
+		g.add(fits, count(d.MembersFit, "member")+where)
 	}
 	if action == model.ActionWait && d.WantedGPUs > 0 {
 		g.add("Free", count(d.FreeGPUs, "GPU")+" of the kind asked for")
@@ -181,7 +194,11 @@ func detail(g *grid, action model.Action, d model.Detail) {
 		g.add("Filtered", count(d.Filtered[reason], "node")+": "+reason)
 	}
 	if len(d.Held) > 0 {
-		g.add("Held", strings.Join(d.Held, ", "))
+		held := make([]string, len(d.Held))
+		for i, node := range d.Held {
+			held[i] = shortID(node)
+		}
+		g.add("Held", count(len(held), "node")+": "+strings.Join(held, ", "))
 	}
 }
 
@@ -194,7 +211,7 @@ func placement(w io.Writer, s Style, placed []httpapi.Placed) error {
 	for _, p := range placed {
 		node := p.NodeName
 		if node == "" {
-			node = p.Node
+			node = shortID(p.Node)
 		}
 		gpus := make([]string, len(p.GPUs))
 		for i, uuid := range p.GPUs {
@@ -268,6 +285,14 @@ func Released(w io.Writer, s Style, r httpapi.ReleaseResult) error {
 		g.add(name(j.Namespace, j.Job), done, j.Note)
 	}
 	return g.write(w, "")
+}
+
+// shortID is the part of a Nomad node's ID that Nomad's own commands show.
+func shortID(id string) string {
+	if len(id) == 36 && id[8] == '-' {
+		return id[:8]
+	}
+	return id
 }
 
 func label(prefix, text string) string {

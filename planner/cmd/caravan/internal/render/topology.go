@@ -28,6 +28,9 @@ func branch(g *grid, s Style, d httpapi.Domain, own, below string) {
 	title := strings.TrimSpace(d.Level + " " + d.Name)
 	nodes := strconv.Itoa(d.Nodes)
 	use := ""
+	if d.Level == d.Name {
+		title = d.Name // the root
+	}
 	if d.Level == model.LevelNode {
 		title, nodes = d.Name, ""
 		use = bar(s, d)
