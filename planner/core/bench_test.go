@@ -93,6 +93,30 @@ func BenchmarkDecide(b *testing.B) {
 			}
 		}
 	}
+	event := func(b *testing.B) {
+		s := benchCluster(256)
+		for i := range 50 {
+			s.Jobs = append(s.Jobs, benchJob(i, 1+i%40, 8, model.Topology{}))
+		}
+		p, err := Prepare(s, Policy{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			// An allocation ends, another one starts.
+			a := s.Allocs[i/2%len(s.Allocs)]
+			ch := Change{DropAllocs: []string{a.ID}}
+			if i%2 == 1 {
+				ch = Change{PutAllocs: []model.Alloc{a}}
+			}
+			if err := p.Apply(ch); err != nil {
+				b.Fatal(err)
+			}
+			p.Decide(s.Now)
+		}
+	}
+	b.Run("event/gpus=2048", event)
 	b.Run("gang=128/gpus=4096", kept(512, benchJob(0, 128, 8, model.Topology{}), model.ActionAdmit))
 	b.Run("gang=512/gpus=131072", kept(16384, benchJob(0, 512, 8, model.Topology{}), model.ActionAdmit))
 	b.Run("unschedulable/gpus=131072", kept(16384, benchJob(0, 200, 8, model.Topology{Mode: "require", Level: "block"}), model.ActionWait))

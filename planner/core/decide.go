@@ -37,8 +37,22 @@ type cycle struct {
 	holds  []hold
 	takers []taker
 	claims map[*place.Request]claim
+	// epoch grows whenever something is taken or kept; waits are the answers
+	// given since to gangs that did not fit.
+	epoch int
+	waits map[possibleKey]waitAnswer
 	// placedNow are the members of the present job placed in this decision.
 	placedNow []other
+}
+
+// waitAnswer is what a gang that did not fit was told, and when.
+type waitAnswer struct {
+	epoch int
+	// known: what follows holds for every gang alike.
+	known   bool
+	forRoom bool
+	detail  model.Detail
+	reason  string
 }
 
 type taker struct {
@@ -47,7 +61,7 @@ type taker struct {
 }
 
 func newCycle(p *Prepared, now time.Time) *cycle {
-	c := &cycle{Prepared: p, now: now, claims: map[*place.Request]claim{}}
+	c := &cycle{Prepared: p, now: now, claims: map[*place.Request]claim{}, waits: map[possibleKey]waitAnswer{}}
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
 	}
@@ -104,7 +118,7 @@ func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
 			continue // its like did not fit either
 		}
 		c.prepare(j, g)
-		result, ok := c.views[viewNow].Place(g.unit)
+		result, ok := c.place(g)
 		if !ok {
 			if failed == nil {
 				failed, failures = g, map[string]bool{}
@@ -136,8 +150,24 @@ func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
 	d.Detail.Filtered, d.Detail.Held = rest.Detail.Filtered, rest.Detail.Held
 }
 
+// place places a gang, unless its like did not fit a moment ago.
+func (c *cycle) place(g *gang) (place.Result, bool) {
+	key, plain := keyOfGang(g)
+	if plain {
+		if a, asked := c.waits[key]; asked && a.epoch == c.epoch {
+			return place.Result{}, false
+		}
+	}
+	result, ok := c.views[viewNow].Place(g.unit)
+	if !ok && plain {
+		c.waits[key] = waitAnswer{epoch: c.epoch}
+	}
+	return result, ok
+}
+
 // admitted takes note of a placement.
 func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decision) {
+	c.epoch++
 	if len(c.holds) > 0 {
 		c.views[viewTrue].Take(g.unit, r.Placed)
 	} else {
@@ -192,6 +222,24 @@ func uuids(node *model.Node, gpus []int8) []string {
 // explain says why a gang does not fit, and keeps nodes for it if its turn
 // gives it the right to.
 func (c *cycle) explain(j *model.Job, g *gang, d *model.Decision) {
+	key, plain := keyOfGang(g)
+	plain = plain && len(g.unit.Parts) == 1 // else the reason names groups
+	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch {
+		ahead, wanted, gpus := d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs
+		d.Detail, d.Reason = a.detail, a.reason
+		d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs = ahead, wanted, gpus
+		c.block(j, a.forRoom)
+		return
+	}
+	forRoom := c.explainAnew(j, g, d)
+	c.block(j, forRoom)
+	if plain && d.Detail.Held == nil {
+		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, forRoom: forRoom, detail: d.Detail, reason: d.Reason}
+	}
+}
+
+// explainAnew reports whether the gang waits for room that others hold.
+func (c *cycle) explainAnew(j *model.Job, g *gang, d *model.Decision) (forRoom bool) {
 	truth := c.truth()
 	d.Detail.Filtered = truth.Filtered(g.unit.Parts[0].Request)
 	d.Detail.FreeGPUs = c.freeGPUs(truth, g)
@@ -200,19 +248,11 @@ func (c *cycle) explain(j *model.Job, g *gang, d *model.Decision) {
 	case codeNoNode, codeTooLarge:
 		d.Detail.Code, d.Reason = why.code, why.reason
 		d.Detail.Level, d.Detail.Domain, d.Detail.MembersFit = why.level, why.domain, why.fit
-		return
+		return false
 	}
-	if len(c.holds) > 0 {
-		mark := truth.State.Mark()
-		_, fits := truth.Place(g.unit)
-		truth.State.Revert(mark)
-		if fits {
-			d.Detail.Code = codeBehind
-			d.Reason = c.behindReason(g)
-			d.Detail.MembersFit = 0
-			c.block(j)
-			return
-		}
+	if len(c.holds) > 0 && c.placeable(truth, g) {
+		d.Detail.Code, d.Reason = codeBehind, c.behindReason(g)
+		return true
 	}
 	best := c.bestDomain(truth, g)
 	d.Detail.Code = codeNoCapacity
@@ -228,14 +268,13 @@ func (c *cycle) explain(j *model.Job, g *gang, d *model.Decision) {
 		d.Detail.Held = append(d.Detail.Held, c.tree.Nodes[node].Model.ID)
 	}
 	d.Reason = c.waitReason(g, d, best, kept, why)
-	if why.code == "" {
-		c.block(j)
-	}
+	return why.code == ""
 }
 
 // block lets nobody pass a job that waits for room, if the policy is strict.
-func (c *cycle) block(j *model.Job) {
-	if c.policy.Strict {
+// What waits for nodes to come back, or can never start, blocks nobody.
+func (c *cycle) block(j *model.Job, forRoom bool) {
+	if c.policy.Strict && forRoom {
 		c.blocked = "job " + jobName(keyOf(j))
 	}
 }

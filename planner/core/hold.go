@@ -39,12 +39,17 @@ type possibility struct {
 	view          int
 }
 
+// possibleKey identifies gangs that are alike in everything that placing them
+// looks at.
 type possibleKey struct {
-	request  *place.Request
-	count    int
+	parts    [maxKeyParts]place.Part
 	topology model.Topology
 	within   int32
+	apart    bool
 }
+
+// maxKeyParts is up to how many groups gangs are compared with others.
+const maxKeyParts = 4
 
 // possibility finds out whether waiting can help at all. That it cannot is
 // kept for plain gangs: it changes only with the nodes.
@@ -63,13 +68,15 @@ func (c *cycle) possibility(g *gang) possibility {
 }
 
 // keyOfGang identifies gangs that are alike; false for one that depends on
-// where other members are.
+// where other members are, or is too large to compare.
 func keyOfGang(g *gang) (possibleKey, bool) {
 	u := g.unit
-	if len(u.Parts) != 1 || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+	if len(u.Parts) > maxKeyParts || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
 		return possibleKey{}, false
 	}
-	return possibleKey{u.Parts[0].Request, u.Parts[0].Count, u.Topology, u.Within}, true
+	key := possibleKey{topology: u.Topology, within: u.Within, apart: u.Apart}
+	copy(key.parts[:], u.Parts)
+	return key, true
 }
 
 func (c *cycle) findPossibility(g *gang) possibility {
@@ -89,6 +96,13 @@ func (c *cycle) findPossibility(g *gang) possibility {
 
 // placeable reports whether a gang fits into a view, and takes nothing.
 func (c *cycle) placeable(e *place.Engine, g *gang) bool {
+	if u := g.unit; len(u.Parts) == 1 && len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) == 0 {
+		// Equal members fit into a domain exactly when it has room for their
+		// number: no need to try.
+		m, fits := newMeter(e, g), false
+		c.eachDomain(g, func(f domainFit) { fits = fits || m.takes(f) })
+		return fits
+	}
 	mark := e.State.Mark()
 	_, ok := e.Place(g.unit)
 	e.State.Revert(mark)
@@ -127,6 +141,7 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 		return kept{}
 	}
 	c.holds = append(c.holds, hold{job: keyOf(j)})
+	c.epoch++
 	return k
 }
 

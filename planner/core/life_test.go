@@ -99,33 +99,48 @@ func TestHoldAndRetry(t *testing.T) {
 	}
 }
 
-// A group that lost a member gets it back in the rack of the others; one of
-// gang none anywhere.
+// A group that lost a member gets it back where its topology wants it, beside
+// the others; one of gang none anywhere; one of gang job not yet.
 func TestMissingMembers(t *testing.T) {
-	cluster := `b1 r1 n1 ....
-	            b1 r1 n2 ....
-	            b1 r2 n3 ....
-	            b1 r2 n4 ....`
-	for gang, wantNodes := range map[string][]string{"group": {"n4"}, "none": {"n4"}} {
-		s := draw(t, cluster)
-		submit(t, s, "M 3x4 require:rack gang:"+gang)
-		j := &s.Jobs[0]
-		j.State = model.StateRunning
-		j.Groups[0].Count = 2
-		j.Members = []model.Member{{Group: "g0", Index: 1, Rank: 0, Node: "n3", GPUs: []string{"n3.0", "n3.1", "n3.2", "n3.3"}}}
-		d := decision(t, s, "M")
-		if diff := cmp.Diff(wantNodes, nodesOf(d)); diff != "" && gang == "group" {
-			t.Errorf("gang %s: nodes (-want +got):\n%s", gang, diff)
-		}
-		if d.Members[0].Index != 0 || gang == "group" && d.Members[0].Rank != 1 {
-			t.Errorf("gang %s: index %d rank %d, want 0 and 1", gang, d.Members[0].Index, d.Members[0].Rank)
-		}
+	tests := map[string]struct {
+		job       string
+		nodes     []string
+		wantRank  int
+		wantCodes []string
+	}{
+		"group in its rack":      {"M 2x2 require:rack gang:group", []string{"n3"}, 1, []string{"placed"}},
+		"group on its node":      {"M 2x2 require:node gang:group", []string{"n3"}, 1, []string{"placed"}},
+		"group without room":     {"M 2x4 require:node gang:group", nil, 0, []string{"no_domain"}},
+		"none anywhere":          {"M 2x4 gang:none", []string{"n1"}, 0, []string{"placed"}},
+		"gang job is left as is": {"M 2x2 gang:job", nil, 0, nil},
 	}
-	s := draw(t, cluster)
-	submit(t, s, "M 2x4")
-	s.Jobs[0].State = model.StateRunning
-	if plan := mustDecide(t, s, Policy{}); len(plan.Decisions) != 0 {
-		t.Errorf("a running gang job was decided on: %+v", plan.Decisions)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, `b1 r1 n1 ....
+			              b1 r2 n3 ....
+			              b1 r2 n4 aaa.`)
+			submit(t, s, tt.job)
+			j := &s.Jobs[len(s.Jobs)-1]
+			j.State = model.StateRunning
+			j.Members = []model.Member{{Group: "g0", Index: 1, Rank: 0, Node: "n3", GPUs: []string{"n3.0", "n3.1"}}}
+			plan := mustDecide(t, s, Policy{})
+			checkPlan(t, s, plan)
+			var codes []string
+			for _, d := range plan.Decisions {
+				codes = append(codes, d.Detail.Code)
+				if diff := cmp.Diff(tt.nodes, nodesOf(d)); diff != "" {
+					t.Errorf("%s\nnodes (-want +got):\n%s", d.Reason, diff)
+				}
+				for _, m := range d.Members {
+					if m.Index != 0 || m.Rank != tt.wantRank {
+						t.Errorf("index %d rank %d, want 0 and %d", m.Index, m.Rank, tt.wantRank)
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.wantCodes, codes); diff != "" {
+				t.Errorf("codes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *cycle) prepare(j *model.Job, g *gang) {
 		c.distinguish(j, g)
 	}
 	if gangOf(j) == model.GangGroup && u.Topology.Mode == model.TopologyRequire {
-		u.Within = c.domainOfOthers(j, g.groups[0].Name)
+		c.joinOthers(j, g)
 	}
 }
 
@@ -150,23 +150,33 @@ func (c *cycle) addQuotas(u *place.Unit, properties []feasible.Property, part in
 	}
 }
 
-// domainOfOthers is the domain of the level required in which the group has
-// members already, Root if it has none.
-func (c *cycle) domainOfOthers(j *model.Job, group string) int32 {
-	level := c.tree.LevelIndex(j.Topology.Level)
-	if !holdsMembers(j) || level < 0 {
-		return topo.Root
+// joinOthers limits a group to the domain of the level required in which it
+// has members already.
+func (c *cycle) joinOthers(j *model.Job, g *gang) {
+	if !holdsMembers(j) {
+		return
 	}
+	level := c.tree.LevelIndex(j.Topology.Level)
 	for i := range j.Members {
-		if m := &j.Members[i]; m.Group == group {
-			if at, ok := c.tree.Find(m.Node); ok {
-				if d := c.tree.DomainAt(at, level); d >= 0 {
-					return d
-				}
+		m := &j.Members[i]
+		at, ok := c.tree.Find(m.Node)
+		if m.Group != g.groups[0].Name || !ok {
+			continue
+		}
+		if level >= 0 {
+			if d := c.tree.DomainAt(at, level); d >= 0 {
+				g.unit.Within = d
+			}
+			return
+		}
+		// One node is no domain of the tree: all others are forbidden.
+		for node := range int32(len(c.tree.Nodes)) {
+			if node != at {
+				g.unit.Taken = append(g.unit.Taken, node)
 			}
 		}
+		return
 	}
-	return topo.Root
 }
 
 // jobAllocs lists a job's allocations.

@@ -46,12 +46,17 @@ func (a *attempt) exact(lo, hi int32, limit uint64) bool {
 				}
 			}
 			a.freeQuota(m.part, node, 1)
-			failed = append(failed, node)
+			if len(failed) < maxFailed {
+				failed = append(failed, node)
+			}
 		}
 		return false
 	}
 	return place(0, lo)
 }
+
+// maxFailed bounds how many nodes another one is compared with.
+const maxFailed = 32
 
 // mayUse reports whether one more member of the part fits on the node.
 func (a *attempt) mayUse(part int, node int32, limit uint64) bool {

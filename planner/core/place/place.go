@@ -146,7 +146,7 @@ type attempt struct {
 
 // maxSteps bounds the exhaustive search of one unit. Only units of unequal
 // members, or with distinct properties, ever use it.
-const maxSteps = 20000
+const maxSteps = 8000
 
 // run tries domains, tightest level first.
 func (a *attempt) run() bool {
