@@ -69,7 +69,16 @@ func (n nomad) index(ctx context.Context, p part, after uint64) (uint64, error) 
 	if err != nil {
 		return 0, readError(partNames[p], err)
 	}
-	return meta.LastIndex, nil
+	return indexOf(meta), nil
+}
+
+// indexOf is an answer's index, 0 if it has none. Nomad gives a part that never
+// held anything the index 0; it counts as 1.
+func indexOf(meta *api.QueryMeta) uint64 {
+	if meta.LastIndex == 0 && meta.KnownLeader {
+		return 1
+	}
+	return meta.LastIndex
 }
 
 func (n nomad) jobs(ctx context.Context) ([]*api.JobListStub, uint64, error) {
@@ -78,7 +87,7 @@ func (n nomad) jobs(ctx context.Context) ([]*api.JobListStub, uint64, error) {
 	if err != nil {
 		return nil, 0, readError("jobs", err)
 	}
-	return list, meta.LastIndex, nil
+	return list, indexOf(meta), nil
 }
 
 func (n nomad) nodes(ctx context.Context) ([]*api.NodeListStub, uint64, error) {
@@ -86,7 +95,7 @@ func (n nomad) nodes(ctx context.Context) ([]*api.NodeListStub, uint64, error) {
 	if err != nil {
 		return nil, 0, readError("nodes", err)
 	}
-	return list, meta.LastIndex, nil
+	return list, indexOf(meta), nil
 }
 
 func (n nomad) allocs(ctx context.Context) ([]*api.AllocationListStub, uint64, error) {
@@ -98,7 +107,7 @@ func (n nomad) allocs(ctx context.Context) ([]*api.AllocationListStub, uint64, e
 	if err != nil {
 		return nil, 0, readError("allocations", err)
 	}
-	return list, meta.LastIndex, nil
+	return list, indexOf(meta), nil
 }
 
 // node returns nil when the node is gone.
