@@ -1,0 +1,160 @@
+package devrun
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/devicegpu/topology"
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/nomadproc"
+)
+
+// pluginName is the device plugin's binary.
+const pluginName = "nomad-device-caravan"
+
+// pairsTopology is a machine whose eight GPUs are bridged in pairs, as
+// `nvidia-smi topo -m` prints it.
+//
+//go:embed pairs.txt
+var pairsTopology []byte
+
+// gpusPerNode is what each simulated node has.
+const gpusPerNode = 8
+
+// racks are the nodes' racks: two nodes share one.
+var racks = map[string]string{"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
+
+// nodeNames are the nodes in order.
+var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
+
+// startCluster starts the back end with its three nodes and waits until they
+// are ready.
+func startCluster(ctx context.Context, opts Options, dir string) (devcluster.Cluster, error) {
+	plugin, err := findPlugin(opts.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	source := "mock:dgxh100"
+	if opts.Scenario == ScenarioSingle {
+		path := filepath.Join(dir, "pairs.txt")
+		if err := os.WriteFile(path, pairsTopology, 0o644); err != nil {
+			return nil, fmt.Errorf("write simulated topology: %w", err)
+		}
+		source = "file:" + path
+	}
+	spec := devcluster.Spec{DataDir: filepath.Join(dir, "cluster"), Log: opts.Log}
+	for _, name := range nodeNames {
+		spec.Nodes = append(spec.Nodes, devcluster.Node{
+			Name: name, Meta: map[string]string{"caravan_rack": racks[name]},
+			Plugins: []devcluster.Plugin{{
+				Name: pluginName, Path: plugin,
+				// The seed makes each node's GPUs its own.
+				Config: fmt.Sprintf("source    = %q\nmock_seed = %q", source, name),
+			}},
+		})
+	}
+	cluster, err := startBackend(ctx, opts, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := cluster.WaitReady(ctx); err != nil {
+		return nil, errors.Join(err, cluster.Stop())
+	}
+	return cluster, nil
+}
+
+func startBackend(ctx context.Context, opts Options, spec devcluster.Spec) (devcluster.Cluster, error) {
+	bin, found := nomadproc.Find()
+	switch {
+	case opts.Backend == devcluster.BackendDevNomad || opts.Backend == "" && !found:
+		c, err := devnomad.Start(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	case opts.Backend == "" || opts.Backend == devcluster.BackendNomad && found:
+		c, err := nomadproc.Start(ctx, bin, spec)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	case opts.Backend == devcluster.BackendNomad:
+		return nil, fmt.Errorf("start cluster: no nomad binary; set %s or put nomad on the PATH", nomadproc.EnvBinary)
+	default:
+		return nil, fmt.Errorf("start cluster: back end %q; allowed are %q and %q", opts.Backend, devcluster.BackendDevNomad, devcluster.BackendNomad)
+	}
+}
+
+// findPlugin returns the device plugin's binary: the one named, else the one
+// beside this program, else the one on the PATH.
+func findPlugin(path string) (string, error) {
+	if path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("find device plugin: %w", err)
+		}
+		return path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), pluginName)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(pluginName)
+	if err != nil {
+		return "", fmt.Errorf("find device plugin: no %s beside this program or on the PATH; build it with `make build`", pluginName)
+	}
+	return path, nil
+}
+
+// readNodes reads the islands from what the device plugins told Nomad, so that
+// the checks do not depend on the planner's view, and the nodes' names by ID.
+func readNodes(client *api.Client) (islandMap, map[string]string, error) {
+	islands, names := islandMap{of: map[string]string{}, size: map[string]int{}}, map[string]string{}
+	stubs, _, err := client.Nodes().List(nil)
+	if err != nil {
+		return islands, nil, fmt.Errorf("read nodes: %w", err)
+	}
+	for _, stub := range stubs {
+		node, _, err := client.Nodes().Info(stub.ID, nil)
+		if err != nil {
+			return islands, nil, fmt.Errorf("read node %s: %w", stub.Name, err)
+		}
+		names[node.ID] = node.Name
+		if node.NodeResources == nil {
+			continue
+		}
+		for _, group := range node.NodeResources.Devices {
+			a := group.Attributes[topology.AttrTopology]
+			if a == nil || a.StringVal == nil {
+				return islands, nil, fmt.Errorf("read node %s: its devices have no %s", stub.Name, topology.AttrTopology)
+			}
+			m, err := topology.Decode(*a.StringVal)
+			if err != nil {
+				return islands, nil, fmt.Errorf("read topology of node %s: %w", stub.Name, err)
+			}
+			islands.add(node.Name, m)
+		}
+	}
+	return islands, names, nil
+}
+
+// freeAddress returns the address if nothing listens there, else one of the
+// system's choice.
+func freeAddress(address string) string {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	l.Close()
+	return address
+}

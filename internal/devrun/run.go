@@ -1,0 +1,209 @@
+package devrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/planner/config"
+)
+
+// scenarioTime is the most that a scenario may take; startTime the cluster.
+const (
+	startTime    = 2 * time.Minute
+	scenarioTime = 3 * time.Minute
+)
+
+// Options say what to run.
+type Options struct {
+	// Scenario is one of Scenarios; "" is ScenarioGang.
+	Scenario string
+	// Once ends the run after the scenario; otherwise the cluster stays up
+	// until the context ends.
+	Once bool
+	// JSON prints the report as one JSON object when the scenario has ended,
+	// and nothing else; otherwise Out shows each step as it happens.
+	JSON bool
+	Out  io.Writer
+	// Backend is devcluster.BackendDevNomad or BackendNomad; "" is Nomad where
+	// it is installed.
+	Backend string
+	// Plugin is the device plugin's binary; "" looks beside this program and on
+	// the PATH.
+	Plugin string
+	// Log receives the log lines of the cluster and the planner; nil drops them.
+	Log func(line string)
+}
+
+// ErrChecks says that the scenario came to its end and not every check held.
+var ErrChecks = errors.New("not every check held")
+
+// run is a run in progress.
+type run struct {
+	opts    Options
+	began   time.Time
+	show    *shower
+	cluster devcluster.Cluster
+	planner *planner
+	watch   *watcher
+	race    *interposer
+	islands islandMap
+	nodes   map[string]string // names by ID
+	jobs    []*submitted
+	report  Report
+}
+
+// submitted is a job that the scenario submitted.
+type submitted struct {
+	name    string
+	members int
+	at      time.Duration
+}
+
+// Run plays the scenario and returns its report. The error says why it did not
+// come to its end, or is ErrChecks; the report is of use either way. Nothing is
+// left running.
+func Run(ctx context.Context, opts Options) (Report, error) {
+	if opts.Out == nil {
+		opts.Out = io.Discard
+	}
+	if opts.Scenario == "" {
+		opts.Scenario = ScenarioGang
+	}
+	r := &run{opts: opts, began: time.Now(), report: Report{Scenario: opts.Scenario}}
+	r.show = &shower{out: opts.Out, began: r.began, quiet: opts.JSON}
+	play, ok := scenarios[opts.Scenario]
+	if !ok {
+		return r.report, fmt.Errorf("scenario %q; allowed are %s", opts.Scenario, strings.Join(Scenarios(), ", "))
+	}
+	err := r.all(ctx, play)
+	return r.report, err
+}
+
+// all runs from the first process to the last.
+func (r *run) all(ctx context.Context, play func(*run, context.Context) error) (err error) {
+	dir, err := os.MkdirTemp("", "caravan-dev-")
+	if err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWatching()
+	// Taken down in this order: what watches, the planner, the cluster.
+	defer func() {
+		stopWatching()
+		err = errors.Join(err, r.stop())
+	}()
+	err = r.start(ctx, watching, dir)
+	if err == nil {
+		playing, done := context.WithTimeoutCause(ctx, scenarioTime, fmt.Errorf("the scenario took longer than %v", scenarioTime))
+		err = play(r, playing)
+		if err == nil {
+			err = r.judge(playing)
+		}
+		done()
+	}
+	r.report.finish(err)
+	if err := r.tell(); err != nil {
+		return err
+	}
+	if err == nil && !r.report.OK {
+		err = ErrChecks
+	}
+	if err == nil && !r.opts.Once {
+		r.show.tryIt(r.report.Addresses)
+		<-ctx.Done()
+	}
+	return err
+}
+
+func (r *run) start(ctx, watching context.Context, dir string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("the start took longer than %v", startTime))
+	defer cancel()
+	var err error
+	r.step("cluster", fmt.Sprintf("starting %d nodes with %d simulated GPUs each, in 2 racks", len(nodeNames), gpusPerNode))
+	if r.cluster, err = startCluster(ctx, r.opts, dir); err != nil {
+		return err
+	}
+	r.report.Backend, r.report.NomadVersion = r.cluster.Backend(), r.cluster.Version()
+	r.report.Addresses.Nomad = r.cluster.Address()
+	r.step("cluster", fmt.Sprintf("ready: %s %s at %s", r.cluster.Backend(), r.cluster.Version(), r.cluster.Address()))
+	if r.islands, r.nodes, err = readNodes(r.cluster.Client()); err != nil {
+		return err
+	}
+	if r.watch, err = watch(watching, r.cluster.Client(), r.began, r.saw); err != nil {
+		return err
+	}
+	if _, err := r.cluster.Client().Namespaces().Register(&api.Namespace{Name: otherTeam}, nil); err != nil {
+		return fmt.Errorf("create namespace: %w", err)
+	}
+	nomadURL := r.cluster.Address()
+	if r.opts.Scenario == ScenarioRace {
+		r.race, err = interpose(nomadURL, trainGang, func(pinned *api.Job) error { return r.intrude(watching, pinned) })
+		if err != nil {
+			return err
+		}
+		nomadURL = r.race.url
+	}
+	listen := "127.0.0.1:0"
+	if !r.opts.Once {
+		listen = freeAddress(config.DefaultListen)
+	}
+	if r.planner, err = startPlanner(ctx, r.cluster, nomadURL, listen, r.plannerLog()); err != nil {
+		return err
+	}
+	r.report.Addresses.Caravan = r.planner.address
+	r.step("planner", "leads; the gateway is at "+r.planner.address)
+	return nil
+}
+
+func (r *run) plannerLog() hclog.Logger {
+	if r.opts.Log == nil {
+		return hclog.NewNullLogger()
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "planner", Output: lineWriter(r.opts.Log), Level: hclog.Debug})
+}
+
+type lineWriter func(string)
+
+// Write implements io.Writer for a logger, which writes whole lines.
+func (f lineWriter) Write(p []byte) (int, error) {
+	f(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+func (r *run) stop() error {
+	var errs []error
+	if r.planner != nil {
+		errs = append(errs, r.planner.stop())
+	}
+	if r.race != nil {
+		errs = append(errs, r.race.stop())
+	}
+	if r.cluster != nil {
+		errs = append(errs, r.cluster.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// tell prints the report.
+func (r *run) tell() error {
+	if r.opts.JSON {
+		return r.report.writeJSON(r.opts.Out)
+	}
+	r.show.report(&r.report, r.nodes)
+	return r.show.err()
+}
+
+func (r *run) step(subject, text string) { r.show.step(time.Since(r.began), subject, text) }
+
+// saw shows what the event stream shows, as far as it is about the scenario.
+func (r *run) saw(s sighting) { r.show.sighting(s, r.nodes, r.islands) }

@@ -1,0 +1,254 @@
+package devrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/jobhcl"
+	"github.com/caravan-sched/caravan/jobspecs"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// The scenarios.
+const (
+	// ScenarioGang: a gang of two whole nodes starts in one rack.
+	ScenarioGang = "gang"
+	// ScenarioRace: someone else takes a GPU between the decision and the pins;
+	// the gang is rolled back and starts elsewhere.
+	ScenarioRace = "race"
+	// ScenarioFull: a gang that does not fit waits whole, and starts when it can.
+	ScenarioFull = "full"
+	// ScenarioResubmit: the same file submitted again changes nothing.
+	ScenarioResubmit = "resubmit"
+	// ScenarioSingle: one-GPU jobs are gated and packed, and split no pair.
+	ScenarioSingle = "single"
+)
+
+var scenarios = map[string]func(*run, context.Context) error{
+	ScenarioGang:     (*run).playGang,
+	ScenarioRace:     (*run).playRace,
+	ScenarioFull:     (*run).playFull,
+	ScenarioResubmit: (*run).playResubmit,
+	ScenarioSingle:   (*run).playSingle,
+}
+
+// Scenarios lists the scenarios' names, sorted.
+func Scenarios() []string { return slices.Sorted(maps.Keys(scenarios)) }
+
+// trainGang is the job of jobspecs/train-gang.hcl: two members, eight GPUs each.
+const (
+	trainGang        = "train-gang"
+	trainGangFile    = "train-gang.hcl"
+	trainGangMembers = 2
+	singleFile       = "single-gpu.hcl"
+)
+
+// long keeps jobs running for as long as any scenario looks at them.
+var long = map[string]string{"steps": "3600"}
+
+// edit changes a parsed job before it is submitted.
+type edit func(*api.Job)
+
+// named gives the job another ID, so that one file can be submitted several
+// times.
+func named(id string) edit {
+	return func(j *api.Job) { j.ID, j.Name = new(id), new(id) }
+}
+
+// submit sends a job file through the gateway, as `nomad job run` would.
+func (r *run) submit(file string, edits ...edit) (*api.JobRegisterResponse, error) {
+	src, err := jobspecs.Files.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read job file: %w", err)
+	}
+	job, err := jobhcl.Parse(src, file, long)
+	if err != nil {
+		return nil, fmt.Errorf("parse job file: %w", err)
+	}
+	for _, e := range edits {
+		e(job)
+	}
+	name := *job.ID
+	if !slices.ContainsFunc(r.jobs, func(s *submitted) bool { return s.name == name }) {
+		members := 0
+		for _, g := range job.TaskGroups {
+			if g.Count == nil {
+				members++
+			} else {
+				members += *g.Count
+			}
+		}
+		r.jobs = append(r.jobs, &submitted{name: name, members: members, at: time.Since(r.began)})
+	}
+	r.step(name, "submitting jobspecs/"+file)
+	resp, _, err := r.planner.nomad.Jobs().RegisterOpts(job, &api.RegisterOptions{
+		Submission: &api.JobSubmission{Source: string(src), Format: "hcl2", VariableFlags: long},
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("submit %s: %w", name, err)
+	}
+	if resp.Warnings != "" {
+		r.step(name, "answer: "+resp.Warnings)
+	}
+	return resp, nil
+}
+
+// waitWhole waits until all members run and the planner has noticed.
+func (r *run) waitWhole(ctx context.Context, job string) error {
+	members := r.job(job).members
+	_, err := r.watch.await(ctx, fmt.Sprintf("all %d members of %s run", members, job), func(t timeline) bool {
+		return t.runningMembers(job) == members
+	})
+	if err != nil {
+		return r.because(job, err)
+	}
+	return poll(ctx, fmt.Sprintf("the planner knows that %s runs", job), func() (bool, error) {
+		e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, job)
+		if err == nil && e.State != model.StateRunning {
+			err = fmt.Errorf("it is %s", e.State)
+		}
+		return err == nil, err
+	})
+}
+
+// because adds to an error what the planner says about the job.
+func (r *run) because(job string, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	e, explainErr := r.planner.api.Explain(ctx, api.DefaultNamespace, job)
+	if explainErr != nil {
+		return errors.Join(err, explainErr)
+	}
+	return fmt.Errorf("%w; the planner says: %s: %s", err, e.State, e.Reason)
+}
+
+func (r *run) job(name string) *submitted {
+	return r.jobs[slices.IndexFunc(r.jobs, func(s *submitted) bool { return s.name == name })]
+}
+
+func (r *run) playGang(ctx context.Context) error {
+	if _, err := r.submit(trainGangFile); err != nil {
+		return err
+	}
+	return r.waitWhole(ctx, trainGang)
+}
+
+func (r *run) playRace(ctx context.Context) error {
+	if _, err := r.submit(trainGangFile); err != nil {
+		return err
+	}
+	if err := r.waitWhole(ctx, trainGang); err != nil {
+		return err
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkRolledBack(seen, trainGang), checkUndisturbed(seen, "intruder"))
+	return nil
+}
+
+func (r *run) playFull(ctx context.Context) error {
+	if _, err := r.submit(trainGangFile, named("first-gang")); err != nil {
+		return err
+	}
+	if err := r.waitWhole(ctx, "first-gang"); err != nil {
+		return err
+	}
+	if _, err := r.submit(trainGangFile, named("second-gang")); err != nil {
+		return err
+	}
+	err := poll(ctx, "the planner has decided on second-gang", func() (bool, error) {
+		e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, "second-gang")
+		if err != nil || e.Action == "" {
+			return false, err
+		}
+		if e.Action != model.ActionWait {
+			return false, fmt.Errorf("it decided to %s", e.Action)
+		}
+		r.step("second-gang", "waits: "+e.Reason)
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	r.step("first-gang", "stopping it")
+	if _, _, err := r.planner.nomad.Jobs().Deregister("first-gang", false, nil); err != nil {
+		return fmt.Errorf("stop first-gang: %w", err)
+	}
+	if err := r.waitWhole(ctx, "second-gang"); err != nil {
+		return err
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkWaitedWhole(seen, "second-gang", seen.heldUntil("first-gang")))
+	return nil
+}
+
+func (r *run) playResubmit(ctx context.Context) error {
+	if err := r.playGang(ctx); err != nil {
+		return err
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	index := seen[len(seen)-1].index
+	if _, err := r.submit(trainGangFile); err != nil {
+		return err
+	}
+	// A job after it shows that the planner has been through everything that
+	// the resubmission may have caused.
+	if _, err := r.submit(singleFile); err != nil {
+		return err
+	}
+	if err := r.waitWhole(ctx, "single-gpu"); err != nil {
+		return err
+	}
+	if seen, _, err = r.watch.now(); err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkUnchangedSince(seen, trainGang, index))
+	return nil
+}
+
+// pair makes a one-GPU job one of two GPUs of one island.
+func pair(j *api.Job) {
+	j.SetMeta("caravan_topology", "require:island")
+	j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = new(uint64(2))
+}
+
+// playSingle has four one-GPU jobs and, between them, one of two GPUs: six GPUs
+// that fill three pairs if no pair is split.
+func (r *run) playSingle(ctx context.Context) error {
+	list := []struct {
+		id    string
+		edits []edit
+	}{
+		{id: "single-1"}, {id: "single-2"}, {id: "single-3"}, {id: "pair", edits: []edit{pair}}, {id: "single-4"},
+	}
+	var names []string
+	for _, j := range list {
+		names = append(names, j.id)
+		if _, err := r.submit(singleFile, append(j.edits, named(j.id))...); err != nil {
+			return err
+		}
+		if err := r.waitWhole(ctx, j.id); err != nil {
+			return err
+		}
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkPacked(seen, names, gpusPerNode, r.islands)...)
+	return nil
+}
