@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -279,6 +280,19 @@ func TestRunWaits(t *testing.T) {
 		}
 		if diff := cmp.Diff("queued: full\nadmitted: fits\n", got.errOut); diff != "" {
 			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("until it has ended", func(t *testing.T) {
+		f := newFakePlanner(t)
+		looks := 0
+		f.answers[path] = func([]byte) (any, error) {
+			looks++
+			f.fail[path] = http.StatusNotFound
+			return httpapi.Explain{Job: admitted}, nil
+		}
+		got := f.call(nil, jobFileText, "run", "--wait", "-")
+		if got.code != CodeOK || looks != 1 || strings.Contains(got.out, "to Nomad") {
+			t.Errorf("code %d after %d looks\n%s%s", got.code, looks, got.out, got.errOut)
 		}
 	})
 	t.Run("until it is stopped", func(t *testing.T) {

@@ -101,8 +101,12 @@ func (a *app) follow(ctx context.Context, out *registered, wait bool) error {
 	last := ""
 	for {
 		e, err := planner.Explain(ctx, out.Namespace, out.Job)
-		out.Managed = new(!errors.Is(err, httpapi.ErrNotFound))
-		if !*out.Managed {
+		gone := errors.Is(err, httpapi.ErrNotFound)
+		if gone && out.Explain != nil {
+			return nil // it ran, and has ended since the last look
+		}
+		out.Managed = new(!gone)
+		if gone {
 			if err := isPlanner(ctx, planner); err != nil {
 				return fmt.Errorf("the job is registered, but %w", err)
 			}
@@ -142,7 +146,7 @@ func (r registered) text(w io.Writer, s render.Style) error {
 		if r.detached {
 			return nil
 		}
-		_, err := fmt.Fprintln(w, "Caravan leaves this job to Nomad; `caravan plan` says why.")
+		_, err := fmt.Fprintln(w, "Caravan leaves this job to Nomad (`caravan plan` says why), or it has ended already.")
 		return err
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
