@@ -109,6 +109,13 @@ func (c *Client) Start(ctx context.Context) error {
 	if err := c.cfg.Server.Connect(c.fingerprint()); err != nil {
 		return fmt.Errorf("register node %s: %w", c.cfg.Node.Name, err)
 	}
+	// What runs already is reported anew: the server may think it lost.
+	c.mu.Lock()
+	runners := slices.Collect(maps.Values(c.runners))
+	c.mu.Unlock()
+	for _, r := range runners {
+		r.push()
+	}
 	go c.loop(run, c.done)
 	return nil
 }

@@ -9,15 +9,23 @@ import (
 	"github.com/caravan-sched/caravan/internal/devnomad/state"
 )
 
-// healthy is when an allocation of a deployment will have run long enough to
-// count; zero is never, as it stands.
+// healthyAt is when a service allocation will have run long enough to count
+// as healthy, by the update block in a deployment and by the migrate block
+// without one; zero is never, as it stands.
 func healthyAt(a *api.Allocation) time.Time {
-	if a.ClientStatus != api.AllocClientStatusRunning || a.Job == nil {
+	if a.ClientStatus != api.AllocClientStatusRunning || a.Job == nil || *a.Job.Type != api.JobTypeService {
 		return time.Time{}
 	}
 	tg := a.Job.LookupTaskGroup(a.TaskGroup)
-	if tg == nil || tg.Update == nil {
+	if tg == nil {
 		return time.Time{}
+	}
+	least := defaultMinHealthy
+	switch {
+	case a.DeploymentID != "" && tg.Update != nil && tg.Update.MinHealthyTime != nil:
+		least = *tg.Update.MinHealthyTime
+	case a.DeploymentID == "" && tg.Migrate != nil && tg.Migrate.MinHealthyTime != nil:
+		least = *tg.Migrate.MinHealthyTime
 	}
 	var since time.Time
 	for _, t := range a.TaskStates {
@@ -25,8 +33,10 @@ func healthyAt(a *api.Allocation) time.Time {
 			since = t.StartedAt
 		}
 	}
-	return since.Add(deref(tg.Update.MinHealthyTime))
+	return since.Add(least)
 }
+
+const defaultMinHealthy = 10 * time.Second
 
 func undecided(a *api.Allocation) bool {
 	return a.DeploymentStatus == nil || a.DeploymentStatus.Healthy == nil
@@ -44,13 +54,37 @@ func deploymentTimes(v *state.View) []time.Time {
 				out = append(out, st.RequireProgressBy)
 			}
 		}
-		for _, a := range v.AllocsOfJob(state.Key{Namespace: d.Namespace, ID: d.JobID}) {
-			if a.DeploymentID == d.ID && undecided(a) {
-				out = append(out, healthyAt(a))
-			}
+	}
+	for _, a := range v.Allocs() {
+		if !state.Terminal(a) && undecided(a) {
+			out = append(out, healthyAt(a))
 		}
 	}
 	return out
+}
+
+// watchHealth marks service allocations healthy that belong to no deployment:
+// a drain looks at it.
+func (s *Server) watchHealth(now time.Time) bool {
+	did := false
+	err := s.store.Update(state.EventAllocUpdated, now, func(tx *state.Tx) error {
+		for _, a := range tx.Allocs() {
+			if state.Terminal(a) || !undecided(a) || a.DeploymentID != "" {
+				continue
+			}
+			if at := healthyAt(a); !at.IsZero() && !at.After(now) {
+				x := *a
+				x.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: ptr(true), Timestamp: now, ModifyIndex: tx.Index}
+				tx.PutAlloc(&x)
+				did = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.logf("watch health: %v", err)
+	}
+	return did
 }
 
 // watchDeployments marks members healthy or not, and ends deployments that

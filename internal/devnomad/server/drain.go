@@ -125,7 +125,7 @@ func drainNode(tx *state.Tx, n *state.Node, force bool) bool {
 }
 
 // mayMove says whether a service group can do without one more member: all
-// but migrate.max_parallel must be running.
+// but migrate.max_parallel must have been running for a while.
 func mayMove(tx *state.Tx, a *api.Allocation) bool {
 	tg := a.Job.LookupTaskGroup(a.TaskGroup)
 	if tg == nil {
@@ -137,7 +137,7 @@ func mayMove(tx *state.Tx, a *api.Allocation) bool {
 	}
 	healthy := 0
 	for _, x := range tx.AllocsOfJob(state.Key{Namespace: a.Namespace, ID: a.JobID}) {
-		if x.TaskGroup == a.TaskGroup && !state.Terminal(x) && x.ClientStatus == api.AllocClientStatusRunning && !deref(x.DesiredTransition.Migrate) {
+		if x.TaskGroup == a.TaskGroup && !state.Terminal(x) && !undecided(x) && !deref(x.DesiredTransition.Migrate) {
 			healthy++
 		}
 	}

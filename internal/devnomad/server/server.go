@@ -85,6 +85,7 @@ func (s *Server) Step() {
 		did := s.expireNodes(now)
 		did = s.expireLocks(now) || did
 		did = s.watchDrains(now) || did
+		did = s.watchHealth(now) || did
 		did = s.watchDeployments(now) || did
 		did = s.runEval(now) || did
 		if !did {
