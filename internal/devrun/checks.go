@@ -45,7 +45,7 @@ func checkGPUsHeldOnce(t timeline) Check {
 			}
 		}
 	})
-	return result("gpus-held-once", faults, fmt.Sprintf("at each of %d moments", moments))
+	return result("gpus-held-once", faults, "at each of "+count(moments, "moment"))
 }
 
 // checkNeverPartial: the gang has no member or all of them, except while it is
@@ -120,7 +120,7 @@ func checkAsPlanned(t timeline, job string, planned []model.Member) Check {
 	if len(want) == 0 {
 		faults = append(faults, "nothing was planned")
 	}
-	return result("as-planned:"+job, faults, fmt.Sprintf("%d members on exactly the GPUs that were decided", len(want)))
+	return result("as-planned:"+job, faults, count(len(want), "member")+" on exactly the GPUs that were decided")
 }
 
 // islandMap maps each GPU of the cluster to its island, named by node and
@@ -181,7 +181,7 @@ func checkWholeIslands(t timeline, job string, islands islandMap) Check {
 	if len(members) == 0 {
 		faults = append(faults, "it has no members")
 	}
-	return result("whole-islands:"+job, faults, fmt.Sprintf("%d members", len(members)))
+	return result("whole-islands:"+job, faults, count(len(members), "member"))
 }
 
 // checkGatedFirst: the job was gated when Nomad first saw it, and no member was
@@ -209,7 +209,7 @@ func checkGatedFirst(t timeline, job string) Check {
 			}
 		}
 	}
-	return result("gated-first:"+job, faults, fmt.Sprintf("%d versions, %d allocations", len(versions), len(seen)))
+	return result("gated-first:"+job, faults, count(len(versions), "version")+", "+count(len(seen), "allocation"))
 }
 
 // checkWaitedWhole: no allocation of the job was made up to that index.
@@ -257,8 +257,8 @@ func checkPacked(t timeline, jobs []string, nodeSize int, islands islandMap) []C
 		packed = append(packed, "nothing was placed")
 	}
 	return []Check{
-		result("packed", packed, fmt.Sprintf("%d GPUs on %d node", total, len(nodes))),
-		result("no-pair-split", split, fmt.Sprintf("%d GPUs, %d island in part use", total, len(broken))),
+		result("packed", packed, count(total, "GPU")+" on "+count(len(nodes), "node")),
+		result("no-pair-split", split, count(total, "GPU")+", "+count(len(broken), "island")+" in part use"),
 	}
 }
 

@@ -2,6 +2,9 @@ package devrun
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -73,7 +76,21 @@ func checkRolledBack(t timeline, job string) Check {
 			"it was never placed", "it was placed and not rolled back", "it was rolled back and not placed again",
 		}[phase])
 	}
-	return result("rolled-back:"+job, faults, fmt.Sprintf("%d members of the first try were stopped before the second", len(first)))
+	return result("rolled-back:"+job, faults, "the first try ("+count(len(first), "member")+") had stopped before the second began")
+}
+
+// checkOneRack: all members are in one rack, because one had room for all.
+func checkOneRack(t timeline, job string, rackOf func(node string) string) Check {
+	used := map[string]bool{}
+	for _, a := range t.members(job) {
+		used[rackOf(a.node)] = true
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(used)), ", ")
+	var faults []string
+	if len(used) != 1 {
+		faults = append(faults, fmt.Sprintf("it is in %d racks: %s", len(used), names))
+	}
+	return result("one-rack:"+job, faults, "all in "+names)
 }
 
 // checkUndisturbed: the job's allocations run on from their first to the end,
@@ -89,5 +106,5 @@ func checkUndisturbed(t timeline, job string) Check {
 	if len(all) == 0 {
 		faults = append(faults, "it was never placed")
 	}
-	return result("undisturbed:"+job, faults, fmt.Sprintf("%d allocation runs on", len(all)))
+	return result("undisturbed:"+job, faults, count(len(all), "allocation")+" ran on from beginning to end")
 }

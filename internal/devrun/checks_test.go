@@ -240,6 +240,13 @@ func TestCheckRolledBack(t *testing.T) {
 	}
 }
 
+func TestCheckOneRack(t *testing.T) {
+	rackOf := func(node string) string { return map[string]string{"n0": "r0", "n1": "r0", "n2": "r1"}[node] }
+	wantCheck(t, checkOneRack(new(tape).add(alloc("0", "run/running", "n0"), alloc("1", "run/running", "n1")).timeline, "j", rackOf), "")
+	wantCheck(t, checkOneRack(new(tape).add(alloc("0", "run/running", "n0"), alloc("1", "run/running", "n2")).timeline, "j", rackOf), "2 racks: r0, r1")
+	wantCheck(t, checkOneRack(nil, "j", rackOf), "0 racks")
+}
+
 func TestCheckUndisturbed(t *testing.T) {
 	wantCheck(t, checkUndisturbed(new(tape).add(alloc("0", "run/running", "n0")).timeline, "j"), "")
 	wantCheck(t, checkUndisturbed(new(tape).add(alloc("0", "stop/complete", "n0")).timeline, "j"), "j.g[0] is stop/complete")

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -17,13 +19,10 @@ import (
 // TestScenarios plays every scenario on the stand-in, and on a real Nomad where
 // there is one.
 func TestScenarios(t *testing.T) {
-	plugin := filepath.Join(t.TempDir(), pluginName)
-	if out, err := exec.Command("go", "build", "-o", plugin, "../../devicegpu/cmd/"+pluginName).CombinedOutput(); err != nil {
-		t.Fatalf("build the device plugin: %v\n%s", err, out)
-	}
+	plugin := build(t)
 	for _, backend := range []string{devcluster.BackendDevNomad, devcluster.BackendNomad} {
 		for _, scenario := range Scenarios() {
-			t.Run(backend+"/"+scenario, func(t *testing.T) {
+			t.Run(scenario+"/on-"+backend, func(t *testing.T) {
 				if _, ok := nomadproc.Find(); backend == devcluster.BackendNomad && !ok {
 					t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
 				}
@@ -31,6 +30,80 @@ func TestScenarios(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestInterrupted ends a run in its middle: it must say so, and end everything.
+func TestInterrupted(t *testing.T) {
+	plugin := build(t)
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	out := writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "gated") {
+			interrupt(errors.New("Ctrl-C"))
+		}
+		return len(p), nil
+	})
+	report, err := Run(ctx, Options{Backend: devcluster.BackendDevNomad, Plugin: plugin, Once: true, Out: out})
+	if err == nil || report.OK || !strings.Contains(report.Error, "Ctrl-C") {
+		t.Errorf("Run() = %v with report error %q, want the interruption", err, report.Error)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range left {
+		t.Errorf("%s was left behind", f.Name())
+	}
+}
+
+// TestStaysUp: without Once the cluster stays until the context ends, and that
+// is no error.
+func TestStaysUp(t *testing.T) {
+	plugin := build(t)
+	ctx, stop := context.WithCancel(t.Context())
+	out := writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "The cluster stays up") {
+			stop()
+		}
+		return len(p), nil
+	})
+	if report, err := Run(ctx, Options{Backend: devcluster.BackendDevNomad, Plugin: plugin, Out: out}); err != nil || !report.OK {
+		t.Errorf("Run() = %v with %+v, want no error", err, report)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestBadOptions(t *testing.T) {
+	tests := map[string]struct {
+		opts Options
+		want string
+	}{
+		"scenario": {Options{Scenario: "chaos"}, `scenario "chaos"; allowed are full, gang, race, resubmit, single`},
+		"back end": {Options{Backend: "k8s", Plugin: "/bin/true"}, `back end "k8s"; allowed are`},
+		"plugin":   {Options{Plugin: "/nonexistent/plugin"}, "find device plugin: stat /nonexistent/plugin"},
+		"writer": {Options{Plugin: "/nonexistent", Out: writerFunc(func([]byte) (int, error) { return 0, errors.New("pipe closed") })},
+			"pipe closed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Run(t.Context(), tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Run() = %v, want it to say %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	plugin := filepath.Join(t.TempDir(), pluginName)
+	if out, err := exec.Command("go", "build", "-o", plugin, "../../devicegpu/cmd/"+pluginName).CombinedOutput(); err != nil {
+		t.Fatalf("build the device plugin: %v\n%s", err, out)
+	}
+	return plugin
 }
 
 func play(t *testing.T, opts Options) {

@@ -20,7 +20,7 @@ const otherTeam = "other-team"
 
 // What the planner is set to: short, so that a lost race does not take long.
 const (
-	admissionDeadline = 8 * time.Second
+	admissionDeadline = 6 * time.Second
 	retryInitial      = time.Second
 	// partialWindow is how long a gang may be partial: until the deadline, and
 	// then until what was placed has stopped.

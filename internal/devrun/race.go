@@ -45,6 +45,10 @@ func interpose(nomad, job string, before func(*api.Job) error) (*interposer, err
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		FlushInterval: -1, // streams must not be held up
+		// A request that its sender gave up is no news; others see the status.
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, fmt.Sprintf("forward to Nomad: %v", err), http.StatusBadGateway)
+		},
 	}
 	i.server = &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,

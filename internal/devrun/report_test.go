@@ -102,7 +102,7 @@ func TestShow(t *testing.T) {
    5.00s  j            complete g[0] on gpu-1, 2 GPUs of 2 islands
 
 j: fits in rack r1
-  rank 0  gpu-1    2 GPUs in islands of 1+1: GPU-01234567 x
+  rank 0  gpu-1    2 GPUs, by island 1+1: GPU-01234567 x
 
 ok    whole       2 members
 FAIL  as-planned  no

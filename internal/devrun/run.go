@@ -139,11 +139,12 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	if r.islands, r.nodes, err = readNodes(r.cluster.Client()); err != nil {
 		return err
 	}
-	if r.watch, err = watch(watching, r.cluster.Client(), r.began, r.saw); err != nil {
-		return err
-	}
+	// First: an event stream shows the namespaces that were there at its start.
 	if _, err := r.cluster.Client().Namespaces().Register(&api.Namespace{Name: otherTeam}, nil); err != nil {
 		return fmt.Errorf("create namespace: %w", err)
+	}
+	if r.watch, err = watch(watching, r.cluster.Client(), r.began, r.saw); err != nil {
+		return err
 	}
 	nomadURL := r.cluster.Address()
 	if r.opts.Scenario == ScenarioRace {

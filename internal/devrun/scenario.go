@@ -136,7 +136,15 @@ func (r *run) playGang(ctx context.Context) error {
 	if _, err := r.submit(trainGangFile); err != nil {
 		return err
 	}
-	return r.waitWhole(ctx, trainGang)
+	if err := r.waitWhole(ctx, trainGang); err != nil {
+		return err
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkOneRack(seen, trainGang, func(node string) string { return racks[r.nodes[node]] }))
+	return nil
 }
 
 func (r *run) playRace(ctx context.Context) error {

@@ -68,7 +68,7 @@ func (s *shower) sighting(x sighting, nodes map[string]string, islands islandMap
 		for _, g := range a.gpus {
 			used[islands.of[g]] = true
 		}
-		s.line(x.at, a.job, fmt.Sprintf("%-8s %s on %s, %d GPUs of %d islands", state, short(a.name), nodes[a.node], len(a.gpus), len(used)))
+		s.line(x.at, a.job, fmt.Sprintf("%-8s %s on %s, %s of %s", state, short(a.name), nodes[a.node], count(len(a.gpus), "GPU"), count(len(used), "island")))
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *shower) report(r *Report, nodes map[string]string) {
 			for _, island := range m.Islands {
 				sizes = append(sizes, fmt.Sprint(len(island)))
 			}
-			s.printf("  rank %d  %-8s %d GPUs in islands of %s: %s\n", m.Rank, nodes[m.Node], len(m.GPUs), strings.Join(sizes, "+"), abbreviate(m.GPUs))
+			s.printf("  rank %d  %-8s %s, by island %s: %s\n", m.Rank, nodes[m.Node], count(len(m.GPUs), "GPU"), strings.Join(sizes, "+"), abbreviate(m.GPUs))
 		}
 	}
 	s.printf("\n")
@@ -132,6 +132,14 @@ func (s *shower) report(r *Report, nodes map[string]string) {
 	if r.Error != "" {
 		s.printf("FAIL  %s\n", r.Error)
 	}
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // abbreviate shortens UUIDs to what tells them apart.
