@@ -29,11 +29,22 @@ func NewEngine(c *Catalog, state *topo.State) *Engine {
 	return &Engine{Catalog: c, State: state, profiles: map[*Request]*profile{}}
 }
 
-// maxProfiles bounds the summaries kept: each costs about 50 bytes a node.
-const maxProfiles = 64
+// The summaries kept are bounded by their nodes, all together: each costs about
+// 100 bytes a node.
+const (
+	minProfiles     = 64
+	maxProfileNodes = 1 << 20
+)
 
-// profile returns the up-to-date summary for a request.
+// profile returns the up-to-date summary for a request. It is that of the
+// request without CPU, memory and disk wherever these do not matter, since GPUs
+// run out first on every node.
 func (e *Engine) profile(r *Request) *profile {
+	if r.plain != nil {
+		if p := e.profile(r.plain); p.summary.HasRoom(topo.Room{r.Resources.CPUMHz, r.Resources.MemoryMiB, r.Resources.DiskMiB}) {
+			return p
+		}
+	}
 	p := e.profiles[r]
 	if p == nil {
 		p = e.newProfile(r)
@@ -48,7 +59,7 @@ func (e *Engine) profile(r *Request) *profile {
 // many.
 func (e *Engine) newProfile(r *Request) *profile {
 	p := &profile{}
-	if len(e.profiles) >= maxProfiles {
+	if len(e.profiles) >= max(minProfiles, maxProfileNodes/max(1, e.State.Len())) {
 		var oldest *profile
 		for _, q := range e.profiles {
 			if oldest == nil || q.used < oldest.used {

@@ -58,23 +58,29 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 		f.Why = whyPorts
 		return f
 	}
-	members, why := plainFit(c.claim(r, node).Resources, row.Free)
+	claim := c.claim(r, node)
+	members, why := plainFit(claim.Resources, row.Free)
 	if len(r.Ports) > 0 || r.OnePerNode {
 		members = min(members, 1)
 	}
-	f.Members, f.Island = int32(members), int32(members)
+	if r.GPUs > 0 {
+		// GPUs come first: a node that lacks them and CPU too lacks GPUs.
+		gpuMembers := min(maxPerNode, c.capacity(r, node, row.GPUs))
+		if gpuMembers == 0 {
+			f.Why = whyGPUs
+			return f
+		}
+		members = min(members, gpuMembers)
+	}
 	if members == 0 {
 		f.Why = why
 		return f
 	}
+	f.Members, f.Island = int32(members), int32(members)
+	f.Room = topo.Room{row.Free.CPUMHz / members, row.Free.MemoryMiB / members, row.Free.DiskMiB / members}
 	if r.GPUs == 0 {
 		// Without GPUs it goes where the fewest are left to be stranded.
 		f.Score = uint32(bits.OnesCount64(row.GPUs))
-		return f
-	}
-	f.Members = int32(min(members, c.capacity(r, node, row.GPUs)))
-	if f.Members == 0 {
-		f.Island, f.Why = 0, whyGPUs
 		return f
 	}
 	inIsland := 0

@@ -10,24 +10,54 @@ import (
 
 // tryNodes looks for one node, or one island, that takes the whole unit.
 func (a *attempt) tryNodes(island bool) bool {
+	gpus := 0
+	for _, i := range a.order {
+		gpus += a.unit.Parts[i].Count * a.unit.Parts[i].Request.GPUs
+	}
+	if gpus > a.Catalog.Tree.MostGPUs {
+		return false
+	}
+	if part := a.order[0]; len(a.order) == 1 && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0 && a.unit.Parts[part].Count <= topo.MaxGPUs {
+		within := a.Catalog.Tree.Domains[a.unit.Within]
+		s := a.profile(a.unit.Parts[part].Request).summary
+		node, ok := s.Tightest(within.Lo, within.Hi, a.unit.Parts[part].Count, island, a.hasRequired)
+		return ok && a.tryNode(node, island)
+	}
+	return a.tryEachNode(island)
+}
+
+// hasRequired reports whether a node has the level required.
+func (a *attempt) hasRequired(node int32) bool {
+	return a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0
+}
+
+// tryNode tries to put the whole unit on one node or one of its islands.
+func (a *attempt) tryNode(node int32, island bool) bool {
+	level := atNode
+	if island {
+		level = atIsland
+	}
+	for _, limit := range a.limits(node, island) {
+		if a.tryRange(-1, node, node+1, limit) {
+			a.name(level, node)
+			return true
+		}
+	}
+	return false
+}
+
+// tryEachNode tries all nodes in which every part fits by itself.
+func (a *attempt) tryEachNode(island bool) bool {
 	type option struct {
 		node  int32
 		spare int
 		score uint32
 	}
 	var options []option
-	level, gpus := atNode, 0
-	if island {
-		level = atIsland
-	}
 	summaries := make([]*topo.Summary, len(a.order))
 	for k, i := range a.order {
 		part := &a.unit.Parts[i]
 		summaries[k] = a.profile(part.Request).summary
-		gpus += part.Count * part.Request.GPUs
-	}
-	if gpus > a.Catalog.Tree.MostGPUs {
-		return false
 	}
 	within := a.Catalog.Tree.Domains[a.unit.Within]
 	for node := within.Lo; node < within.Hi; node++ {
@@ -44,7 +74,7 @@ func (a *attempt) tryNodes(island bool) bool {
 			}
 			spare, score = spare+left, score+f.Score
 		}
-		if fits && (a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0) {
+		if fits && a.hasRequired(node) {
 			options = append(options, option{node, spare, score})
 		}
 	}
@@ -52,11 +82,8 @@ func (a *attempt) tryNodes(island bool) bool {
 		return cmp.Or(cmp.Compare(x.spare, y.spare), cmp.Compare(x.score, y.score))
 	})
 	for _, o := range options {
-		for _, limit := range a.limits(o.node, island) {
-			if a.tryRange(-1, o.node, o.node+1, limit) {
-				a.name(level, o.node)
-				return true
-			}
+		if a.tryNode(o.node, island) {
+			return true
 		}
 	}
 	return false

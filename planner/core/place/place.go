@@ -309,14 +309,28 @@ func (a *attempt) tryDomains(domains []int32) bool {
 		domain int32
 		spare  int
 	}
+	summaries := make([]*topo.Summary, len(a.order))
+	for k, i := range a.order {
+		summaries[k] = a.profile(a.unit.Parts[i].Request).summary
+	}
 	var options []option
-	tree := a.Catalog.Tree
+	exact := len(a.order) == 1 && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0
 	for _, d := range domains {
-		if spare, ok := a.spare(d); ok && a.within(d) {
-			options = append(options, option{d, spare})
+		spare, ok := 0, true
+		for k, i := range a.order {
+			left := summaries[k].Members(d) - a.unit.Parts[i].Count
+			spare, ok = spare+left, ok && left >= 0
 		}
+		if !ok || exact && len(options) > 0 && spare >= options[0].spare || !a.within(d) {
+			continue
+		}
+		if exact {
+			options = options[:0] // equal members fit: only the best counts
+		}
+		options = append(options, option{d, spare})
 	}
 	slices.SortStableFunc(options, func(x, y option) int { return cmp.Compare(x.spare, y.spare) })
+	tree := a.Catalog.Tree
 	for _, o := range options {
 		dom := &tree.Domains[o.domain]
 		if a.tryRange(o.domain, dom.Lo, dom.Hi, ^uint64(0)) {
@@ -329,19 +343,4 @@ func (a *attempt) tryDomains(domains []int32) bool {
 		}
 	}
 	return false
-}
-
-// spare is how many more members of its parts a domain could take; false if
-// some part does not fit.
-func (a *attempt) spare(domain int32) (int, bool) {
-	spare := 0
-	for _, i := range a.order {
-		part := &a.unit.Parts[i]
-		left := a.profile(part.Request).summary.Members(domain) - part.Count
-		if left < 0 {
-			return 0, false
-		}
-		spare += left
-	}
-	return spare, true
 }

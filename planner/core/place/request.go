@@ -22,6 +22,10 @@ type Request struct {
 	OnePerNode bool
 
 	asks []ask
+	// plain is the same request without CPU, memory and disk, nil if there is
+	// nothing to leave out. Where GPUs are what is scarce its summary is this
+	// request's too, and so that of all sizes alike.
+	plain *Request
 }
 
 // ask is one device block.
@@ -82,6 +86,10 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 		}
 		r.GPUs += d.Count
 		r.asks = append(r.asks, ask{device: d, kinds: c.matchingKinds(d), perNode: feasible.PerNode(d)})
+	}
+	if g := *group; r.GPUs > 0 && g.Resources.Cores == 0 && g.Resources != (model.Resources{}) {
+		g.Resources = model.Resources{}
+		r.plain = c.Compile(job, &g)
 	}
 	c.requests[key] = r
 	return r

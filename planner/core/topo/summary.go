@@ -1,6 +1,10 @@
 package topo
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // Fit is what one node can do for members of one shape.
 type Fit struct {
@@ -13,7 +17,12 @@ type Fit struct {
 	Why uint8
 	// GPUs is how many GPUs of the kind wanted are free and may be used.
 	GPUs int32
+	// Room is what is free for each of Members beside GPUs.
+	Room Room
 }
+
+// Room is an amount of CPU in MHz, memory in MiB and disk in MiB.
+type Room [3]int
 
 // Summary sums up every domain for members of one shape. A changed node costs
 // the depth of the tree and the logarithm of the cluster.
@@ -25,6 +34,10 @@ type Summary struct {
 	why   [256]int
 	least []uint64 // segment tree over (score, node)
 	base  int      // index of node 0's leaf in least
+	// room is, by kind of resource, a segment tree over Fit.Room's least.
+	room [3][]int
+	// byMembers and byIsland find nodes by Fit.Members and Fit.Island.
+	byMembers, byIsland buckets
 }
 
 // nowhere is the key of a node that takes no member.
@@ -40,6 +53,10 @@ func NewSummary(t *Tree) *Summary {
 	for i := range s.least {
 		s.least[i] = nowhere
 	}
+	for k := range s.room {
+		s.room[k] = slices.Repeat([]int{math.MaxInt}, 2*base)
+	}
+	s.byMembers.nodes, s.byIsland.nodes = len(t.Nodes), len(t.Nodes)
 	s.why[0] = len(t.Nodes)
 	return s
 }
@@ -49,11 +66,20 @@ func (s *Summary) SetAll(fit func(node int32) Fit) {
 	clear(s.sum)
 	clear(s.gpus)
 	s.why = [256]int{}
+	s.byMembers.clear()
+	s.byIsland.clear()
 	for i := range s.fits {
 		f := fit(int32(i))
 		s.fits[i] = f
 		s.least[s.base+i] = key(f, int32(i))
 		s.why[f.Why]++
+		if f.Members > 0 {
+			s.byMembers.add(bucketOf(f.Members, f.Score), int32(i))
+			s.byIsland.add(bucketOf(f.Island, f.Score), int32(i))
+		}
+		for k := range s.room {
+			s.room[k][s.base+i] = roomOf(f, k)
+		}
 		leaf := s.tree.Nodes[i].Leaf
 		s.sum[leaf] += int64(f.Members)
 		s.gpus[leaf] += int64(f.GPUs)
@@ -65,6 +91,9 @@ func (s *Summary) SetAll(fit func(node int32) Fit) {
 	}
 	for i := s.base - 1; i > 0; i-- {
 		s.least[i] = min(s.least[2*i], s.least[2*i+1])
+		for k := range s.room {
+			s.room[k][i] = min(s.room[k][2*i], s.room[k][2*i+1])
+		}
 	}
 }
 
@@ -83,13 +112,46 @@ func (s *Summary) Set(node int32, f Fit) {
 			s.gpus[d] += gpus
 		}
 	}
-	k := key(f, node)
-	for i := s.base + int(node); i > 0 && s.least[i] != k; i /= 2 {
-		s.least[i] = k
+	if old.Members > 0 {
+		s.byMembers.drop(bucketOf(old.Members, old.Score), node)
+		s.byIsland.drop(bucketOf(old.Island, old.Score), node)
+	}
+	if f.Members > 0 {
+		s.byMembers.add(bucketOf(f.Members, f.Score), node)
+		s.byIsland.add(bucketOf(f.Island, f.Score), node)
+	}
+	lift(s.least, s.base+int(node), key(f, node))
+	for k := range s.room {
+		lift(s.room[k], s.base+int(node), roomOf(f, k))
+	}
+}
+
+// lift sets a leaf of a segment tree of minima.
+func lift[T cmp.Ordered](tree []T, i int, v T) {
+	for ; i > 0 && tree[i] != v; i /= 2 {
+		tree[i] = v
 		if i > 1 {
-			k = min(k, s.least[i^1])
+			v = min(v, tree[i^1])
 		}
 	}
+}
+
+func roomOf(f Fit, k int) int {
+	if f.Members <= 0 {
+		return math.MaxInt
+	}
+	return f.Room[k]
+}
+
+// HasRoom reports whether every node has at least that much room for each of
+// the members that it takes.
+func (s *Summary) HasRoom(want Room) bool {
+	for k := range want {
+		if want[k] > 0 && s.room[k][1] < want[k] {
+			return false
+		}
+	}
+	return true
 }
 
 func key(f Fit, node int32) uint64 {
@@ -126,4 +188,22 @@ func (s *Summary) Best(lo, hi int32) (node int32, score uint32, ok bool) {
 		}
 	}
 	return int32(least & math.MaxUint32), uint32(least >> 32), least != nowhere
+}
+
+// Tightest returns the node in [lo, hi) with room for the fewest members, but
+// at least for that many, that strands least, of those that ok accepts; island
+// counts members in one island. There is none for more than MaxGPUs members.
+func (s *Summary) Tightest(lo, hi int32, members int, island bool, ok func(node int32) bool) (int32, bool) {
+	b := &s.byMembers
+	if island {
+		b = &s.byIsland
+	}
+	for bucket := members * classes; bucket < len(b.sets); bucket++ {
+		for node := b.next(bucket, lo); node >= 0 && node < hi; node = b.next(bucket, node+1) {
+			if ok(node) {
+				return node, true
+			}
+		}
+	}
+	return 0, false
 }
