@@ -100,6 +100,9 @@ func (c *cycle) placeable(e *place.Engine, g *gang) bool {
 		// Equal members fit into a domain exactly when it has room for their
 		// number: no need to try.
 		m, fits := newMeter(e, g), false
+		if u.Topology.Mode != model.TopologyRequire {
+			return m.takes(domainFit{domain: u.Within})
+		}
 		c.eachDomain(g, func(f domainFit) { fits = fits || m.takes(f) })
 		return fits
 	}
@@ -149,8 +152,9 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 // the one nearest to it.
 func (c *cycle) target(g *gang, view int) (best domainFit, ok bool) {
 	now, later := newMeter(c.views[viewNow], g), newMeter(c.views[view], g)
+	forbidden := g.forbidden()
 	c.eachDomain(g, func(f domainFit) {
-		if f.domain < 0 && c.views[viewNow].State.Row(f.node).Owner != 0 || !later.takes(f) {
+		if f.domain < 0 && (forbidden[f.node] || c.views[viewNow].State.Row(f.node).Owner != 0) || !later.takes(f) {
 			return
 		}
 		now.measure(&f)
@@ -178,19 +182,25 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 		}
 		return k, true
 	}
-	onNode := map[int32]int{}
+	onNode, forbidden := map[int32]int{}, g.forbidden()
 	order := slices.Clone(g.unit.Parts)
 	slices.SortStableFunc(order, func(a, b place.Part) int { return b.Request.GPUs - a.Request.GPUs })
 	for _, part := range order {
 		fit := min(part.Count, now.Summary(part.Request).Members(f.domain))
 		for _, node := range now.Fill(part.Request, f.domain, fit) {
 			onNode[node]++
+			if g.unit.Apart {
+				now.State.Keep(node, owner) // from the other parts
+			}
 		}
 		lacking := part.Count - fit
 		summary := later.Summary(part.Request)
 		for _, node := range c.byFree(part.Request, f) {
 			if lacking <= 0 {
 				break
+			}
+			if forbidden[node] {
+				continue
 			}
 			room := int(summary.Fit(node).Members) - onNode[node]
 			if room <= 0 {
@@ -207,6 +217,20 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 	}
 	k.nodes = slices.Sorted(maps.Keys(onNode))
 	return k, true
+}
+
+// forbidden are the nodes that distinct_hosts forbids to some part.
+func (g *gang) forbidden() map[int32]bool {
+	if len(g.unit.Taken)+len(g.unit.TakenByPart) == 0 {
+		return nil
+	}
+	out := map[int32]bool{}
+	for _, list := range append(slices.Clone(g.unit.TakenByPart), g.unit.Taken) {
+		for _, node := range list {
+			out[node] = true
+		}
+	}
+	return out
 }
 
 // byFree lists a domain's nodes that nobody keeps, those with the most free

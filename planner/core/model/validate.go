@@ -15,8 +15,11 @@ var ErrSnapshot = errors.New("invalid snapshot")
 const (
 	// MaxGPUsPerNode is the most GPUs that a node may have.
 	MaxGPUsPerNode = 64
-	// MaxQuantity bounds CPU, memory and disk, counts, and indexes.
-	MaxQuantity = 1 << 40
+	// MaxQuantity bounds memory and disk in MiB; network file systems say that
+	// they have 8 EiB.
+	MaxQuantity = 1 << 50
+	// MaxCPU bounds CPU in MHz and cores.
+	MaxCPU = 1 << 31
 	// MaxCount bounds a task group's count, and the GPUs of a device request.
 	MaxCount = 1 << 20
 	maxPort  = 1<<16 - 1
@@ -144,17 +147,17 @@ func (n *Node) validateLinks(f *faults, i int) {
 }
 
 func (r Resources) possible() bool {
-	return min(r.CPUMHz, r.Cores, r.MemoryMiB, r.DiskMiB) >= 0 && max(r.CPUMHz, r.Cores, r.MemoryMiB, r.DiskMiB) <= MaxQuantity
+	return min(r.CPUMHz, r.Cores, r.MemoryMiB, r.DiskMiB) >= 0 && max(r.CPUMHz, r.Cores) <= MaxCPU && max(r.MemoryMiB, r.DiskMiB) <= MaxQuantity
 }
 
 // faults reports what makes it impossible.
 func (r Resources) faults(f *faults, where string, args ...any) {
 	for _, q := range []struct {
-		name  string
-		value int
-	}{{"cpu_mhz", r.CPUMHz}, {"cores", r.Cores}, {"memory_mib", r.MemoryMiB}, {"disk_mib", r.DiskMiB}} {
-		if q.value < 0 || q.value > MaxQuantity {
-			f.add(where+".%s: %d: want 0 to %d", append(args, q.name, q.value, MaxQuantity)...)
+		name       string
+		value, max int
+	}{{"cpu_mhz", r.CPUMHz, MaxCPU}, {"cores", r.Cores, MaxCPU}, {"memory_mib", r.MemoryMiB, MaxQuantity}, {"disk_mib", r.DiskMiB, MaxQuantity}} {
+		if q.value < 0 || q.value > q.max {
+			f.add(where+".%s: %d: want 0 to %d", append(args, q.name, q.value, q.max)...)
 		}
 	}
 }

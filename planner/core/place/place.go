@@ -153,7 +153,7 @@ func (a *attempt) run() bool {
 	if len(a.order) == 0 {
 		return true
 	}
-	for _, level := range levels(a.Catalog.Tree, a.unit.Topology) {
+	for _, level := range a.Catalog.levelsFor(a.unit.Topology) {
 		if a.tryLevel(level) {
 			return true
 		}
@@ -167,6 +167,15 @@ const (
 	atNode    = -2
 	atCluster = -1
 )
+
+func (c *Catalog) levelsFor(want model.Topology) []int {
+	list, known := c.levels[want]
+	if !known {
+		list = levels(c.Tree, want)
+		c.levels[want] = list
+	}
+	return list
+}
 
 // levels lists the levels to try: up to the one required; from the one
 // preferred on; else all, from the inside out.

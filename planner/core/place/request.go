@@ -45,6 +45,8 @@ type Catalog struct {
 	requests map[string]*Request
 	kinds    map[string][]bool
 	chooser  chooser
+	levels   map[model.Topology][]int
+	key      []byte
 }
 
 // NewCatalog makes a catalog for a tree.
@@ -53,7 +55,7 @@ func NewCatalog(t *topo.Tree) *Catalog {
 	for i := range t.Nodes {
 		nodes[i] = t.Nodes[i].Model
 	}
-	return &Catalog{Tree: t, Nodes: feasible.NewNodes(nodes), requests: map[string]*Request{}, kinds: map[string][]bool{}}
+	return &Catalog{Tree: t, Nodes: feasible.NewNodes(nodes), requests: map[string]*Request{}, kinds: map[string][]bool{}, levels: map[model.Topology][]int{}}
 }
 
 // maxRequests bounds the compiled requests kept.
@@ -61,10 +63,11 @@ const maxRequests = 4096
 
 // Compile compiles a job's task group.
 func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
-	key := string(requestKey(job, group))
-	if r := c.requests[key]; r != nil {
+	c.key = requestKey(c.key[:0], job, group)
+	if r := c.requests[string(c.key)]; r != nil {
 		return r
 	}
+	key := string(c.key)
 	if len(c.requests) >= maxRequests {
 		clear(c.requests)
 	}
@@ -95,9 +98,8 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 	return r
 }
 
-// requestKey holds everything that Compile looks at.
-func requestKey(job *model.Job, group *model.TaskGroup) []byte {
-	key := make([]byte, 0, 256)
+// requestKey appends everything that Compile looks at.
+func requestKey(key []byte, job *model.Job, group *model.TaskGroup) []byte {
 	text := func(s string) {
 		key = binary.AppendUvarint(key, uint64(len(s)))
 		key = append(key, s...)
@@ -137,7 +139,7 @@ func requestKey(job *model.Job, group *model.TaskGroup) []byte {
 // and unique attributes left aside: those are looked at node by node.
 func (c *Catalog) matchingKinds(d model.DeviceAsk) []bool {
 	group := model.TaskGroup{Devices: []model.DeviceAsk{{Name: d.Name, Count: 1, Constraints: d.Constraints}}}
-	key := string(requestKey(&model.Job{}, &group))
+	key := string(requestKey(nil, &model.Job{}, &group))
 	if kinds := c.kinds[key]; kinds != nil {
 		return kinds
 	}
