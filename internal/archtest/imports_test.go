@@ -50,7 +50,7 @@ var layers = []layer{
 	{prefix: "internal/devcluster", allowed: nil},
 	{prefix: "internal/devnomad", allowed: []string{"internal/devnomad", "internal/devcluster", "internal/nomadplugin", "internal/jobhcl"}},
 	{prefix: "internal/nomadproc", allowed: []string{"internal/devcluster"}},
-	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "devicegpu/"}},
+	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "devicegpu/", "jobspecs"}},
 	{prefix: "internal/archtest", allowed: nil},
 	{prefix: "e2e", allowed: []string{"internal/", "planner/", "devicegpu/", "e2e"}},
 	{prefix: "jobspecs", allowed: []string{"internal/", "planner/"}},
