@@ -260,7 +260,7 @@ func (c *cycle) explainAnew(j *model.Job, g *gang, d *model.Decision) (forRoom b
 		d.Detail.Code = codeNoDomain
 	}
 	kept := c.keep(j, g, why)
-	if kept.nodes != nil {
+	if kept.in.hi > 0 {
 		best = kept.in
 	}
 	d.Detail.MembersFit, d.Detail.Level, d.Detail.Domain = best.fit, best.level, best.path

@@ -26,7 +26,7 @@ type claim struct {
 type kept struct {
 	nodes []int32
 	busy  []int32
-	// in is the domain in which it was kept.
+	// in is the domain in which it was kept, if one was chosen.
 	in domainFit
 }
 
@@ -124,20 +124,13 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	if k, ok := c.shareClaim(g); ok {
 		return k
 	}
-	best, ok := c.target(g, why.view)
-	if !ok {
-		return kept{}
-	}
 	if len(c.holds) == 0 {
 		for _, t := range c.takers {
 			c.views[viewTrue].Take(t.unit, t.placed)
 		}
 	}
-	state := c.views[viewNow].State
-	mark := state.Mark()
-	k, ok := c.keepIn(g, best, why.view)
+	k, ok := c.keepSome(g, why.view)
 	if !ok {
-		state.Revert(mark)
 		if len(c.holds) == 0 {
 			c.views[viewTrue].State.Revert(c.marks[viewTrue])
 		}
@@ -148,13 +141,71 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	return k
 }
 
+// maxTargets is how many domains are tried before a gang keeps nothing.
+const maxTargets = 8
+
+// keepSome tries the domains, the nearest first. A gang whose members differ,
+// or are told apart by property, is then placed as if the cluster were empty,
+// and keeps what that takes.
+func (c *cycle) keepSome(g *gang, view int) (kept, bool) {
+	state := c.views[viewNow].State
+	mark := state.Mark()
+	tried := map[[2]int32]bool{}
+	for range maxTargets {
+		if len(g.unit.Quotas) > 0 {
+			break
+		}
+		best, ok := c.target(g, view, tried)
+		if !ok {
+			break
+		}
+		if k, ok := c.keepIn(g, best, view); ok {
+			return k, true
+		}
+		state.Revert(mark)
+		tried[[2]int32{best.lo, best.hi}] = true
+	}
+	if len(g.unit.Parts) > 1 || len(g.unit.Quotas) > 0 {
+		return c.keepPlanned(g, view)
+	}
+	return kept{}, false
+}
+
+// keepPlanned keeps, whole, the nodes on which the gang would be if everything
+// but what jobs ahead keep were free.
+func (c *cycle) keepPlanned(g *gang, view int) (kept, bool) {
+	now, later := c.views[viewNow].State, c.views[view]
+	mark := later.State.Mark()
+	for node := range int32(now.Len()) {
+		if owner := now.Row(node).Owner; owner != 0 {
+			later.State.Keep(node, owner)
+		}
+	}
+	result, ok := later.Place(g.unit)
+	later.State.Revert(mark)
+	if !ok {
+		return kept{}, false
+	}
+	var k kept
+	for i := range result.Placed {
+		if node := result.Placed[i].Node; !slices.Contains(k.nodes, node) {
+			now.Keep(node, int32(len(c.holds)+1))
+			k.nodes = append(k.nodes, node)
+			if len(c.holders(node)) > 0 {
+				k.busy = append(k.busy, node)
+			}
+		}
+	}
+	return k, true
+}
+
 // target chooses the domain to keep nodes in: of those that will have room,
-// the one nearest to it.
-func (c *cycle) target(g *gang, view int) (best domainFit, ok bool) {
+// and were not tried, the one nearest to it.
+func (c *cycle) target(g *gang, view int, tried map[[2]int32]bool) (best domainFit, ok bool) {
 	now, later := newMeter(c.views[viewNow], g), newMeter(c.views[view], g)
 	forbidden := g.forbidden()
 	c.eachDomain(g, func(f domainFit) {
-		if f.domain < 0 && (forbidden[f.node] || c.views[viewNow].State.Row(f.node).Owner != 0) || !later.takes(f) {
+		if f.domain < 0 && (forbidden[f.node] || c.views[viewNow].State.Row(f.node).Owner != 0) || tried[[2]int32{f.lo, f.hi}] || !later.takes(f) {
 			return
 		}
 		now.measure(&f)
@@ -264,7 +315,7 @@ func (c *cycle) shareClaim(g *gang) (kept, bool) {
 	}
 	cl.left--
 	c.claims[u.Parts[0].Request] = cl
-	f := domainFit{domain: -1, node: cl.node, level: model.LevelNode, path: c.nodePath(cl.node)}
+	f := domainFit{domain: -1, node: cl.node, lo: cl.node, hi: cl.node + 1, level: model.LevelNode, path: c.nodePath(cl.node)}
 	newMeter(c.truth(), g).measure(&f)
 	return kept{nodes: []int32{cl.node}, busy: []int32{cl.node}, in: f}, true
 }

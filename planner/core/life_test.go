@@ -223,6 +223,18 @@ func TestNoStarvation(t *testing.T) {
 				if level == "node" {
 					j.Groups[0].Count = 1
 				}
+				g := &j.Groups[0]
+				switch rng.IntN(5) {
+				case 0: // groups that have to share nodes
+					g.Devices[0].Count = 3
+					j.Groups = append(j.Groups, model.TaskGroup{Name: "h", Count: g.Count, Devices: []model.DeviceAsk{{Name: "gpu", Count: 1}}})
+				case 1:
+					g.Devices[0].Count = 2
+					g.Constraints = []model.Constraint{{Operand: "distinct_hosts"}}
+				case 2:
+					g.Devices[0].Count = 2
+					j.Constraints = []model.Constraint{{Left: "${node.unique.id}", Operand: "distinct_property"}}
+				}
 				if level != "" {
 					j.Topology = model.Topology{Mode: "require", Level: level}
 				}

@@ -126,6 +126,36 @@ func TestDecide(t *testing.T) {
 			wantCodes: map[string]string{"M": "no_capacity", "Q": "behind"},
 			wantHeld:  map[string][]string{"M": {"n1", "n2"}},
 		},
+		"two gangs keep two racks": {
+			cluster: `b1 r1 n1 aaaa|aaaa
+			          b1 r1 n2 aaaa|aaaa
+			          b1 r2 n3 bbbb|bbbb
+			          b1 r2 n4 bbbb|bbbb
+			          b1 r3 n5 cccc|ccc.`,
+			jobs: `M 2x8 require:rack
+			       N 2x8 require:rack
+			       P 1x1`,
+			want: `b1 r1 n1 aaaa|aaaa
+			       b1 r1 n2 aaaa|aaaa
+			       b1 r2 n3 bbbb|bbbb
+			       b1 r2 n4 bbbb|bbbb
+			       b1 r3 n5 cccc|cccP`,
+			wantCodes: map[string]string{"M": "no_capacity", "N": "no_capacity"},
+			wantHeld:  map[string][]string{"M": {"n1", "n2"}, "N": {"n3", "n4"}},
+		},
+		"groups that share nodes keep them": {
+			cluster: `b1 r1 n1 aaaa|....
+			          b1 r1 n2 aaaa|....
+			          b1 r2 n3 bbbb|bbb.`,
+			jobs: `M 2x6+2x2 require:rack
+			       P 1x1
+			       Q 1x1`,
+			want: `b1 r1 n1 aaaa|....
+			       b1 r1 n2 aaaa|....
+			       b1 r2 n3 bbbb|bbbP`,
+			wantCodes: map[string]string{"M": "no_capacity", "Q": "behind"},
+			wantHeld:  map[string][]string{"M": {"n1", "n2"}},
+		},
 		"best effort keeps nothing": {
 			cluster: `b1 r1 n1 ....|....
 			          b1 r1 n2 aaaa|a...`,
