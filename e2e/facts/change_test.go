@@ -61,6 +61,7 @@ func TestFact6Preempt(t *testing.T) {
 				nodes := e.nodes(dc)
 				// The task needs its kill_timeout: it does not listen.
 				j := e.newJob(typ, dc, 1, 8, "trap '' INT; while :; do sleep 0.1; done")
+				j.TaskGroups[0].Tasks[0].KillTimeout = ptr(700 * time.Millisecond)
 				j.TaskGroups[0].Constraints = []*api.Constraint{pinTo(nodes[0])}
 				e.register(j)
 				victim := e.running(*j.ID, 1)[0]

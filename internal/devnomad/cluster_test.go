@@ -1,23 +1,52 @@
 package devnomad_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/plugintest"
 )
 
-// start starts a cluster of alike nodes without devices.
-func start(t *testing.T, opts devnomad.Options, names ...string) *devnomad.Cluster {
+// TestMain lets this binary be the clients' device plugin.
+func TestMain(m *testing.M) {
+	plugintest.ServeIfStarted()
+	os.Exit(m.Run())
+}
+
+// start starts a cluster of alike nodes, each with gpus devices named after it.
+func start(t *testing.T, opts devnomad.Options, gpus int, names ...string) *devnomad.Cluster {
 	t.Helper()
-	spec := devcluster.Spec{DataDir: t.TempDir()}
-	for _, n := range names {
-		spec.Nodes = append(spec.Nodes, devcluster.Node{Name: n})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
+	spec := devcluster.Spec{DataDir: t.TempDir(), Log: func(line string) { t.Log(line) }}
+	for _, n := range names {
+		node := devcluster.Node{Name: n, Meta: map[string]string{"rack": "r1"}}
+		if gpus > 0 {
+			node.Plugins = []devcluster.Plugin{{Name: plugintest.DeviceName, Path: self, Config: fmt.Sprintf("count = %d\nprefix = %q", gpus, n+"-")}}
+		}
+		spec.Nodes = append(spec.Nodes, node)
+	}
+	return startSpec(t, spec, opts)
+}
+
+func startSpec(t *testing.T, spec devcluster.Spec, opts devnomad.Options) *devnomad.Cluster {
+	t.Helper()
 	c, err := devnomad.StartWith(t.Context(), spec, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -27,6 +56,9 @@ func start(t *testing.T, opts devnomad.Options, names ...string) *devnomad.Clust
 			t.Error(err)
 		}
 	})
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
@@ -44,44 +76,349 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func job(id, typ string, count int, command ...string) *api.Job {
+func job(id, typ string, count int, script string) *api.Job {
 	j := api.NewBatchJob(id, id, "global", 50)
 	if typ == api.JobTypeService {
 		j = api.NewServiceJob(id, id, "global", 50)
 	}
-	task := api.NewTask("main", "raw_exec").SetConfig("command", command[0]).SetConfig("args", command[1:])
+	task := api.NewTask("main", "raw_exec").SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", script})
 	j.AddTaskGroup(api.NewTaskGroup("g", count).AddTask(task))
+	j.TaskGroups[0].RestartPolicy = &api.RestartPolicy{Attempts: new(int), Mode: ptr("fail")}
+	j.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(int), Unlimited: new(bool)}
 	return j
 }
 
-func TestJobRunsToItsEnd(t *testing.T) {
-	c := start(t, devnomad.Options{}, "a", "b")
-	client := c.Client()
-	if err := c.WaitReady(t.Context()); err != nil {
+func register(t *testing.T, c *devnomad.Cluster, j *api.Job) {
+	t.Helper()
+	if _, _, err := c.Client().Jobs().Register(j, nil); err != nil {
 		t.Fatal(err)
 	}
-	resp, _, err := client.Jobs().Register(job("hello", api.JobTypeBatch, 3, "/bin/sh", "-c", "echo $NOMAD_ALLOC_INDEX"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.EvalID == "" || resp.JobModifyIndex == 0 {
-		t.Errorf("register answered %+v; want an evaluation and an index", resp)
-	}
-	eventually(t, "three members complete", func() bool {
-		allocs, _, err := client.Jobs().Allocations("hello", false, nil)
+}
+
+// reach waits until n allocations of a job have a client status.
+func reach(t *testing.T, c *devnomad.Cluster, job, status string, n int) []*api.AllocationListStub {
+	t.Helper()
+	var out []*api.AllocationListStub
+	eventually(t, fmt.Sprintf("%d members of %s %s", n, job, status), func() bool {
+		out = nil
+		all, _, err := c.Client().Jobs().Allocations(job, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := 0
-		for _, a := range allocs {
-			if a.ClientStatus == api.AllocClientStatusComplete {
-				n++
+		for _, a := range all {
+			if a.ClientStatus == status {
+				out = append(out, a)
 			}
 		}
-		return n == 3
+		return len(out) == n
 	})
-	eventually(t, "job dead", func() bool {
-		j, _, err := client.Jobs().Info("hello", nil)
-		return err == nil && *j.Status == "dead"
-	})
+	return out
 }
+
+func logs(t *testing.T, c *devnomad.Cluster, alloc, kind string) string {
+	t.Helper()
+	resp, err := http.Get(c.Address() + "/v1/client/fs/logs/" + alloc + "?task=main&plain=true&type=" + kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestTaskEnvironment(t *testing.T) {
+	c := start(t, devnomad.Options{}, 2, "a")
+	j := job("env", api.JobTypeBatch, 1, `echo $NOMAD_ALLOC_NAME $NOMAD_ALLOC_INDEX $NOMAD_GROUP_NAME $NOMAD_META_queue ${node.unique.name} ${meta.rack} $EXTRA; test "$(pwd)/local" = "$NOMAD_TASK_DIR" && echo in its folder; env | grep TEST_DEVICE | sort; echo $NOMAD_PORT_web >&2`)
+	tg := j.TaskGroups[0]
+	tg.Meta = map[string]string{"queue": "research"}
+	tg.Networks = []*api.NetworkResource{{DynamicPorts: []api.Port{{Label: "web"}}}}
+	tg.Tasks[0].Env = map[string]string{"EXTRA": "job ${NOMAD_JOB_ID}"}
+	tg.Tasks[0].Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: ptr(uint64(2))}}}
+	register(t, c, j)
+	a := reach(t, c, "env", api.AllocClientStatusComplete, 1)[0]
+	out := logs(t, c, a.ID, "stdout")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("the task printed\n%s", out)
+	}
+	if diff := cmp.Diff([]string{"env.g[0] 0 g research a r1 job env", "in its folder"}, lines[:2]); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	devices := lines[2] + " " + lines[3]
+	if devices != "TEST_DEVICE_0=a-0 TEST_DEVICE_1=a-1" && devices != "TEST_DEVICE_0=a-1 TEST_DEVICE_1=a-0" {
+		t.Errorf("devices reserved: %s", devices)
+	}
+	if port := strings.TrimSpace(logs(t, c, a.ID, "stderr")); len(port) != 5 {
+		t.Errorf("port is %q", port)
+	}
+}
+
+// TestKill: kill_signal first, and after kill_timeout the whole process group.
+func TestKill(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	dir := t.TempDir()
+	polite := job("polite", api.JobTypeService, 1, `trap 'echo term > `+dir+`/polite; exit 0' TERM; while :; do sleep 0.05; done`)
+	polite.TaskGroups[0].Tasks[0].KillSignal = "SIGTERM"
+	deaf := job("deaf", api.JobTypeService, 1, `trap '' INT; (while :; do echo x >> `+dir+`/child; sleep 0.02; done) & wait`)
+	deaf.TaskGroups[0].Tasks[0].KillTimeout = ptr(100 * time.Millisecond)
+	register(t, c, polite)
+	register(t, c, deaf)
+	reach(t, c, "polite", api.AllocClientStatusRunning, 1)
+	reach(t, c, "deaf", api.AllocClientStatusRunning, 1)
+	eventually(t, "the child writes", func() bool { _, err := os.Stat(filepath.Join(dir, "child")); return err == nil })
+	for _, id := range []string{"polite", "deaf"} {
+		if _, _, err := c.Client().Jobs().Deregister(id, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		reach(t, c, id, api.AllocClientStatusComplete, 1)
+	}
+	if raw, err := os.ReadFile(filepath.Join(dir, "polite")); err != nil || string(raw) != "term\n" {
+		t.Errorf("the polite task wrote %q, %v", raw, err)
+	}
+	if err := os.Remove(filepath.Join(dir, "child")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if _, err := os.Stat(filepath.Join(dir, "child")); err == nil {
+		t.Error("the child of a killed task lives on")
+	}
+}
+
+func TestRestartsAndFailure(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	j := job("flaky", api.JobTypeBatch, 1, `[ -e ../tries-$NOMAD_TASK_NAME ] && exit 0; touch ../tries-$NOMAD_TASK_NAME; exit 3`)
+	j.TaskGroups[0].RestartPolicy = &api.RestartPolicy{Attempts: ptr(2), Interval: ptr(time.Hour), Delay: ptr(time.Millisecond), Mode: ptr("fail")}
+	register(t, c, j)
+	a := reach(t, c, "flaky", api.AllocClientStatusComplete, 1)[0]
+	if n := a.TaskStates["main"].Restarts; n != 1 {
+		t.Errorf("%d restarts, want 1", n)
+	}
+	hopeless := job("hopeless", api.JobTypeBatch, 1, "exit 3")
+	register(t, c, hopeless)
+	a = reach(t, c, "hopeless", api.AllocClientStatusFailed, 1)[0]
+	s := a.TaskStates["main"]
+	if !s.Failed || s.State != "dead" {
+		t.Errorf("task is %s, failed %v", s.State, s.Failed)
+	}
+}
+
+// TestLifecycle: prestart before main, sidecars beside it, poststop after.
+func TestLifecycle(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	j := job("life", api.JobTypeBatch, 1, `echo main >> $NOMAD_ALLOC_DIR/data/order`)
+	add := func(name, hook string, sidecar bool, script string) {
+		task := api.NewTask(name, "raw_exec").SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", script})
+		task.Lifecycle = &api.TaskLifecycle{Hook: hook, Sidecar: sidecar}
+		j.TaskGroups[0].AddTask(task)
+	}
+	add("before", "prestart", false, `echo before >> $NOMAD_ALLOC_DIR/data/order`)
+	add("beside", "prestart", true, `while :; do sleep 0.05; done`)
+	add("after", "poststop", false, `echo after >> $NOMAD_ALLOC_DIR/data/order`)
+	register(t, c, j)
+	a := reach(t, c, "life", api.AllocClientStatusComplete, 1)[0]
+	resp, err := http.Get(c.Address() + "/v1/client/fs/cat/" + a.ID + "?path=alloc/data/order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || string(raw) != "before\nmain\nafter\n" {
+		t.Errorf("order was %q, %v", raw, err)
+	}
+}
+
+// TestNodeAway: a stopped node's tasks live on, and what they do meanwhile is
+// reported when it is back.
+func TestNodeAway(t *testing.T) {
+	c := start(t, devnomad.Options{LostAfter: time.Hour}, 2, "a")
+	stop := filepath.Join(t.TempDir(), "stop")
+	register(t, c, job("away", api.JobTypeBatch, 1, "while [ ! -e "+stop+" ]; do sleep 0.02; done"))
+	reach(t, c, "away", api.AllocClientStatusRunning, 1)
+	if err := c.StopNode("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StopNode("a"); err == nil {
+		t.Error("a stopped node was stopped again")
+	}
+	if err := os.WriteFile(stop, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, c, "away", api.AllocClientStatusRunning, 1)
+	if err := c.StartNode("a"); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, c, "away", api.AllocClientStatusComplete, 1)
+	for _, err := range []error{c.StopNode("none"), c.StartNode("none"), c.StartNode("a")} {
+		if err == nil {
+			t.Error("a fault was not reported")
+		}
+	}
+}
+
+// TestFail: requests are answered as a test orders, and no others.
+func TestFail(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	c.Fail(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" {
+			return http.StatusTooManyRequests, "slow down"
+		}
+		if r.URL.Path == "/v1/nodes" {
+			return http.StatusOK, "{garbage"
+		}
+		return 0, ""
+	})
+	if _, _, err := c.Client().Jobs().Register(job("j", api.JobTypeBatch, 1, "true"), nil); err == nil || !strings.Contains(err.Error(), "slow down") {
+		t.Errorf("register gave %v", err)
+	}
+	if _, _, err := c.Client().Nodes().List(nil); err == nil {
+		t.Error("garbage was taken for nodes")
+	}
+	if _, _, err := c.Client().Jobs().List(nil); err != nil {
+		t.Error(err)
+	}
+	c.Fail(nil)
+	register(t, c, job("j", api.JobTypeBatch, 1, "true"))
+}
+
+// TestBlockingQuery: a query with an index waits for a change, and no longer
+// than it was told to.
+func TestBlockingQuery(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	jobs := c.Client().Jobs()
+	_, meta, err := jobs.List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, again, err := jobs.List(&api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: 50 * time.Millisecond})
+	if err != nil || len(got) != 0 || again.LastIndex != meta.LastIndex {
+		t.Errorf("a wait without a change gave %v, index %d, %v", got, again.LastIndex, err)
+	}
+	answer := make(chan []*api.JobListStub, 1)
+	go func() {
+		list, _, err := jobs.List(&api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- list
+	}()
+	register(t, c, job("j", api.JobTypeBatch, 1, "true"))
+	select {
+	case list := <-answer:
+		if len(list) != 1 || list[0].ID != "j" {
+			t.Errorf("the query answered %+v", list)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the query does not answer")
+	}
+}
+
+// TestEventStreamFromIndex: a stream begins with what is kept from its index
+// on, filtered by topic and key.
+func TestEventStreamFromIndex(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	register(t, c, job("one", api.JobTypeBatch, 1, "true"))
+	register(t, c, job("two", api.JobTypeBatch, 1, "true"))
+	reach(t, c, "two", api.AllocClientStatusComplete, 1)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Address()+"/v1/event/stream?index=1&topic=Job:two", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	line, err := bufio.NewReader(resp.Body).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Events []struct{ Topic, Type, Key, Namespace string }
+	}
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ Topic, Type, Key, Namespace string }{{"Job", "JobRegistered", "two", "default"}}
+	if diff := cmp.Diff(want, got.Events); diff != "" {
+		t.Errorf("first events (-want +got):\n%s", diff)
+	}
+}
+
+// TestACL: a token may do what its policies say, and nothing without one.
+func TestACL(t *testing.T) {
+	c := startSpec(t, devcluster.Spec{Nodes: []devcluster.Node{{Name: "a"}}, ACL: true}, devnomad.Options{})
+	boss := c.Client()
+	if _, err := boss.ACLPolicies().Upsert(&api.ACLPolicy{Name: "reader", Rules: `
+		namespace "default" {
+		  capabilities = ["list-jobs", "read-job"]
+		  variables {
+		    path "caravan/*" { capabilities = ["read"] }
+		  }
+		}
+		node { policy = "read" }`}, nil); err != nil {
+		t.Fatal(err)
+	}
+	token, _, err := boss.ACLTokens().Create(&api.ACLToken{Name: "r", Type: "client", Policies: []string{"reader"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := func(secret string) *api.Client {
+		cl := c.Client()
+		cl.SetSecretID(secret)
+		return cl
+	}
+	submit := func(cl *api.Client) error {
+		_, _, err := cl.Jobs().Register(job("j", api.JobTypeBatch, 1, "true"), nil)
+		return err
+	}
+	list := func(cl *api.Client) error { _, _, err := cl.Jobs().List(nil); return err }
+	nodes := func(cl *api.Client) error { _, _, err := cl.Nodes().List(nil); return err }
+	write := func(cl *api.Client) error {
+		v := api.NewVariable("caravan/x")
+		v.Items["a"] = "b"
+		_, _, err := cl.Variables().Update(v, nil)
+		return err
+	}
+	tests := map[string]struct {
+		secret string
+		do     func(*api.Client) error
+		want   string
+	}{
+		"management submits":       {c.Token(), submit, ""},
+		"reader lists":             {token.SecretID, list, ""},
+		"reader sees nodes":        {token.SecretID, nodes, ""},
+		"reader does not submit":   {token.SecretID, submit, "Permission denied"},
+		"reader does not write":    {token.SecretID, write, "Permission denied"},
+		"anonymous does not list":  {"", list, "Permission denied"},
+		"an unknown token is told": {"11111111-2222-3333-4444-555555555555", list, "ACL token not found"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tt.do(as(tt.secret))
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestStartReportsFaults: what cannot be started says so and leaves nothing.
+func TestStartReportsFaults(t *testing.T) {
+	tests := map[string]devcluster.Spec{
+		"two nodes of one name": {Nodes: []devcluster.Node{{Name: "a"}, {Name: "a"}}},
+		"no such plugin":        {Nodes: []devcluster.Node{{Name: "a", Plugins: []devcluster.Plugin{{Name: "x", Path: "/nonexistent/plugin"}}}}},
+		"no such address":       {Bind: "not an address"},
+	}
+	for name, spec := range tests {
+		t.Run(name, func(t *testing.T) {
+			if c, err := devnomad.Start(t.Context(), spec); err == nil {
+				t.Errorf("it started: %v", c.Stop())
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -94,6 +94,7 @@ func hook(t *api.Task) (name string, sidecar bool) {
 func (r *allocRunner) run() {
 	defer close(r.done)
 	r.push()
+	r.awaitBefore()
 	ok := r.runAll("prestart", false)
 	var sidecars, main sync.WaitGroup
 	endSidecars := make(chan struct{})
@@ -109,6 +110,25 @@ func (r *allocRunner) run() {
 	r.killRest()
 	r.runAll("poststop", true)
 	r.push()
+}
+
+// awaitBefore waits until what this allocation replaces or evicts has ended
+// here: it may have been given the same devices.
+func (r *allocRunner) awaitBefore() {
+	before := append([]string{r.alloc.PreviousAllocation}, r.alloc.PreemptedAllocations...)
+	for _, id := range before {
+		r.c.mu.Lock()
+		prev := r.c.runners[id]
+		r.c.mu.Unlock()
+		if prev == nil {
+			continue
+		}
+		select {
+		case <-prev.done:
+		case <-r.kill:
+			return
+		}
+	}
 }
 
 // runAll runs the tasks of a hook that are no sidecars, all at once, and waits

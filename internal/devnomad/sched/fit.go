@@ -168,23 +168,23 @@ func placedPorts(asked []api.Port, res *api.AllocatedResources) []api.Port {
 	return out
 }
 
-// portList reads Nomad's "22,80,8500-8600".
+// portList reads Nomad's "22,80,8500-8600"; what is no port is left out.
 func portList(s string) []int {
 	var out []int
 	for part := range strings.SplitSeq(s, ",") {
 		lo, hi, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		a, err := strconv.Atoi(lo)
+		a, err := strconv.ParseUint(lo, 10, 16)
 		if err != nil {
 			continue
 		}
 		b := a
 		if isRange {
-			if b, err = strconv.Atoi(hi); err != nil || b > 65535 {
+			if b, err = strconv.ParseUint(hi, 10, 16); err != nil {
 				continue
 			}
 		}
 		for p := a; p <= b; p++ {
-			out = append(out, p)
+			out = append(out, int(p))
 		}
 	}
 	return out

@@ -144,3 +144,76 @@ func (r *run) newAlloc(job *api.Job, tg *api.TaskGroup, name string, o *option, 
 	}
 	return a
 }
+
+// place looks for nodes, destructive updates first.
+func (r *run) place(ps []placement) {
+	if len(ps) == 0 {
+		return
+	}
+	nodes, byDC := r.candidates(r.job)
+	for _, p := range ps {
+		group := *p.tg.Name
+		if failed := r.out.Failed[group]; failed != nil {
+			failed.CoalescedFailures++
+			exhaustResources(failed, p.tg)
+			continue
+		}
+		if p.stopPrev {
+			r.stop(Stop{Alloc: p.prev, Description: descUpdating})
+		}
+		m := &metrics{}
+		m.NodesAvailable, m.NodesInPool, m.NodePool = byDC, len(nodes), deref(r.job.NodePool)
+		o := r.choose(r.job, p.tg, nodes, avoidAfter(p.prev), m)
+		if o == nil {
+			if p.stopPrev {
+				r.unstop()
+			}
+			exhaustResources(&m.AllocationMetric, p.tg)
+			if r.out.Failed == nil {
+				r.out.Failed = map[string]*api.AllocationMetric{}
+			}
+			r.out.Failed[group] = &m.AllocationMetric
+			continue
+		}
+		a := r.newAlloc(r.job, p.tg, p.name, o, m)
+		if r.deployment != nil && state.DeploymentActive(r.deployment) {
+			a.DeploymentID = r.deployment.ID
+		}
+		if p.prev != nil {
+			r.chain(a, p)
+		}
+		r.put(a)
+		r.out.Queued[group]--
+	}
+}
+
+// chain links a replacement to what it replaces.
+func (r *run) chain(a *api.Allocation, p placement) {
+	a.PreviousAllocation = p.prev.ID
+	if !p.failed {
+		return
+	}
+	t := &api.RescheduleTracker{LastReschedule: "ok"}
+	if p.prev.RescheduleTracker != nil {
+		t.Events = slices.Clone(p.prev.RescheduleTracker.Events)
+	}
+	t.Events = append(t.Events, &api.RescheduleEvent{RescheduleTime: r.now.UnixNano(), PrevAllocID: p.prev.ID, PrevNodeID: p.prev.NodeID})
+	a.RescheduleTracker = t
+}
+
+// avoidAfter are the nodes on which the earlier tries of an allocation failed.
+func avoidAfter(prev *api.Allocation) map[string]bool {
+	if prev == nil {
+		return nil
+	}
+	out := map[string]bool{}
+	if prev.ClientStatus == api.AllocClientStatusFailed {
+		out[prev.NodeID] = true
+	}
+	if prev.RescheduleTracker != nil {
+		for _, e := range prev.RescheduleTracker.Events {
+			out[e.PrevNodeID] = true
+		}
+	}
+	return out
+}
