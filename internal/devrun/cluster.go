@@ -37,7 +37,8 @@ var racks = map[string]string{"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
 var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
 
 // startCluster starts the back end with its three nodes and waits until they
-// are ready.
+// are ready. The cluster has a data directory of its own, which it removes even
+// when this process is killed; dir is for the little that it reads.
 func startCluster(ctx context.Context, opts Options, dir string) (devcluster.Cluster, error) {
 	plugin, err := findPlugin(opts.Plugin)
 	if err != nil {
@@ -51,7 +52,7 @@ func startCluster(ctx context.Context, opts Options, dir string) (devcluster.Clu
 		}
 		source = "file:" + path
 	}
-	spec := devcluster.Spec{DataDir: filepath.Join(dir, "cluster"), Log: opts.Log}
+	spec := devcluster.Spec{Log: opts.Log}
 	for _, name := range nodeNames {
 		spec.Nodes = append(spec.Nodes, devcluster.Node{
 			Name: name, Meta: map[string]string{"caravan_rack": racks[name]},

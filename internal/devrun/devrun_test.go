@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,11 +98,37 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
+// built is the device plugin, built once for all tests into buildDir.
+var (
+	buildDir string
+	built    = sync.OnceValues(func() (string, error) {
+		plugin := filepath.Join(buildDir, pluginName)
+		out, err := exec.Command("go", "build", "-o", plugin, "../../devicegpu/cmd/"+pluginName).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("build the device plugin: %w\n%s", err, out)
+		}
+		return plugin, nil
+	})
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "caravan-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(buildDir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
 func build(t *testing.T) string {
 	t.Helper()
-	plugin := filepath.Join(t.TempDir(), pluginName)
-	if out, err := exec.Command("go", "build", "-o", plugin, "../../devicegpu/cmd/"+pluginName).CombinedOutput(); err != nil {
-		t.Fatalf("build the device plugin: %v\n%s", err, out)
+	plugin, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return plugin
 }

@@ -21,7 +21,10 @@ func (r *run) judge(ctx context.Context) error {
 	end := time.Since(r.began)
 	common := []Check{checkGPUsHeldOnce(seen)}
 	for _, j := range r.jobs {
-		common = append(common, checkGatedFirst(seen, j.name), checkNeverPartial(seen, j.name, j.members, partialWindow, end))
+		common = append(common, checkGatedFirst(seen, j.name))
+		if j.members > 1 {
+			common = append(common, checkNeverPartial(seen, j.name, j.members, partialWindow, end))
+		}
 		if len(seen.members(j.name)) == 0 {
 			continue // it was stopped by the scenario
 		}

@@ -120,7 +120,7 @@ func clientConfig(n devcluster.Node, dataDir, pluginDir, bind string, p ports, a
 			"driver.denylist": "docker,exec,java,qemu",
 		},
 		"cpu_total_compute": nodeComputeMHz, "memory_total_mb": nodeMemoryMiB,
-		"disk_total_mb": nodeDiskMiB, "disk_free_mb": nodeDiskMiB,
+		"disk_total_mb":    nodeDiskMiB,
 		"min_dynamic_port": dynamic[0], "max_dynamic_port": dynamic[1],
 		// The developer's disk may be fuller than Nomad likes.
 		"gc_disk_usage_threshold": 100, "gc_inode_usage_threshold": 100,
