@@ -116,10 +116,14 @@ func (w *world) check(rt *rapid.T) {
 	})
 }
 
-// handedOn says whether one of two allocations is told to stop: a plan that
-// stops one may give its devices to another.
-func handedOn(v *state.View, a, b string) bool {
-	return v.Alloc(a).ServerTerminalStatus() || v.Alloc(b).ServerTerminalStatus()
+// handedOn says whether two holders of a GPU are one that a plan told to stop
+// and one that the same plan placed.
+func handedOn(v *state.View, x, y string) bool {
+	a, b := v.Alloc(x), v.Alloc(y)
+	if a.CreateIndex > b.CreateIndex {
+		a, b = b, a
+	}
+	return a.ServerTerminalStatus() && a.AllocModifyIndex >= b.CreateIndex
 }
 
 func wantedCount(j *api.Job) int {
