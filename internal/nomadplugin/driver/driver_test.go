@@ -148,8 +148,8 @@ var (
 
 func connect(t *testing.T, f *fake) (*base.Client, *driver.Client) {
 	t.Helper()
-	client, server := goplugin.TestPluginGRPCConn(t, false, driver.Plugins(f, nil))
-	t.Cleanup(func() { client.Close(); server.Stop() })
+	client, _ := goplugin.TestPluginGRPCConn(t, false, driver.Plugins(f, nil))
+	t.Cleanup(func() { _ = client.Close() }) // it stops the server too
 	b, err := client.Dispense(base.DispenseBase)
 	if err != nil {
 		t.Fatal(err)
@@ -259,11 +259,14 @@ func TestStreams(t *testing.T) {
 	}}
 	_, d := connect(t, f)
 	var usages []driver.Usage
-	if err := d.Stats(t.Context(), "t1", time.Second, func(u driver.Usage) error { usages = append(usages, u); return nil }); err != nil {
+	if err := d.Stats(t.Context(), "t1", 0, func(u driver.Usage) error { usages = append(usages, u); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]driver.Usage{f.usage}, usages); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Stats t1 1s"}, f.calls); diff != "" {
+		t.Errorf("an interval of 0 must become the default (-want +got):\n%s", diff)
 	}
 	var events []driver.Event
 	if err := d.Events(t.Context(), func(e driver.Event) error { events = append(events, e); return nil }); err != nil {

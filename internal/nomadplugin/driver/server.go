@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
@@ -16,6 +17,9 @@ import (
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/driverpb"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/wire/structspb"
 )
+
+// defaultStatsInterval applies when Nomad asks for statistics without one.
+const defaultStatsInterval = time.Second
 
 // Serve runs the driver in a binary that Nomad started, until Nomad ends it.
 // The log goes to Nomad: it must write JSON lines to stderr.
@@ -176,7 +180,11 @@ func (s *server) InspectTask(ctx context.Context, req *driverpb.InspectTaskReque
 
 func (s *server) TaskStats(req *driverpb.TaskStatsRequest, out grpc.ServerStreamingServer[driverpb.TaskStatsResponse]) error {
 	ctx := out.Context()
-	err := s.impl.Stats(ctx, req.GetTaskId(), req.GetCollectionInterval().AsDuration(), func(u Usage) error {
+	interval := req.GetCollectionInterval().AsDuration()
+	if interval <= 0 {
+		interval = defaultStatsInterval
+	}
+	err := s.impl.Stats(ctx, req.GetTaskId(), interval, func(u Usage) error {
 		return out.Send(&driverpb.TaskStatsResponse{Stats: usageToWire(u)})
 	})
 	if ctx.Err() != nil {
