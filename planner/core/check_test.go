@@ -27,43 +27,9 @@ type ledger struct {
 
 func planFaults(s *model.Snapshot, plan *model.Plan) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	ledgers := map[string]*ledger{}
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		l := &ledger{node: n, gpus: map[string]string{}, ports: map[int]string{}}
-		for _, p := range n.ReservedPorts {
-			l.ports[p] = "node"
-		}
-		for _, g := range n.GPUs {
-			if g.Unhealthy != "" {
-				l.gpus[g.UUID] = "unhealthy"
-			}
-		}
-		ledgers[n.ID] = l
-	}
-	for _, a := range s.Allocs {
-		l := ledgers[a.Node]
-		for _, uuid := range a.GPUs {
-			l.gpus[uuid] = "alloc " + a.ID
-		}
-		for _, p := range a.Ports {
-			l.ports[p] = "alloc " + a.ID
-		}
-		l.used = plus(l.used, a.Resources)
-	}
-	jobs := map[string]*model.Job{}
+	ledgers, jobs := openLedgers(s), map[string]*model.Job{}
 	for i := range s.Jobs {
-		j := &s.Jobs[i]
-		jobs[j.Namespace+"/"+j.ID] = j
-		if j.State == model.StateAdmitted || j.State == model.StateRunning {
-			for _, m := range j.Members {
-				for _, uuid := range m.GPUs {
-					if ledgers[m.Node].gpus[uuid] == "" {
-						ledgers[m.Node].gpus[uuid] = "member of " + j.ID
-					}
-				}
-			}
-		}
+		jobs[s.Jobs[i].Namespace+"/"+s.Jobs[i].ID] = &s.Jobs[i]
 	}
 	seen := map[string]bool{}
 	for _, d := range plan.Decisions {
@@ -97,6 +63,47 @@ func planFaults(s *model.Snapshot, plan *model.Plan) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// openLedgers enters what is held before the plan.
+func openLedgers(s *model.Snapshot) map[string]*ledger {
+	ledgers := map[string]*ledger{}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		l := &ledger{node: n, gpus: map[string]string{}, ports: map[int]string{}}
+		for _, p := range n.ReservedPorts {
+			l.ports[p] = "node"
+		}
+		for _, g := range n.GPUs {
+			if g.Unhealthy != "" {
+				l.gpus[g.UUID] = "unhealthy"
+			}
+		}
+		ledgers[n.ID] = l
+	}
+	for _, a := range s.Allocs {
+		l := ledgers[a.Node]
+		for _, uuid := range a.GPUs {
+			l.gpus[uuid] = "alloc " + a.ID
+		}
+		for _, p := range a.Ports {
+			l.ports[p] = "alloc " + a.ID
+		}
+		l.used = plus(l.used, a.Resources)
+	}
+	for _, j := range s.Jobs {
+		if j.State != model.StateAdmitted && j.State != model.StateRunning {
+			continue
+		}
+		for _, m := range j.Members {
+			for _, uuid := range m.GPUs {
+				if ledgers[m.Node].gpus[uuid] == "" {
+					ledgers[m.Node].gpus[uuid] = "member of " + j.ID
+				}
+			}
+		}
+	}
+	return ledgers
 }
 
 func touched(plan *model.Plan, node string) bool {

@@ -2,15 +2,12 @@ package core
 
 import (
 	"fmt"
-	"math/bits"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
@@ -186,132 +183,4 @@ func TestMoreNodesNeverHurtTheHead(t *testing.T) {
 			t.Fatalf("was admitted, now: %s", after.Reason)
 		}
 	})
-}
-
-// bruteForce tries every placement of a gang of mode job.
-func bruteForce(s *model.Snapshot, j *model.Job) bool {
-	type slot struct {
-		node  *model.Node
-		free  uint64
-		cpu   int
-		ports bool
-		used  map[string]bool // groups
-		any   bool
-	}
-	var slots []*slot
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		sl := &slot{node: n, cpu: n.Capacity.CPUMHz, used: map[string]bool{}}
-		for g := range n.GPUs {
-			if n.GPUs[g].Unhealthy == "" {
-				sl.free |= 1 << g
-			}
-		}
-		for _, a := range s.Allocs {
-			if a.Node != n.ID {
-				continue
-			}
-			for g := range n.GPUs {
-				if slices.Contains(a.GPUs, n.GPUs[g].UUID) {
-					sl.free &^= 1 << g
-				}
-			}
-			sl.cpu -= a.Resources.CPUMHz
-			sl.ports = sl.ports || len(a.Ports) > 0
-		}
-		if n.Unschedulable == "" {
-			slots = append(slots, sl)
-		}
-	}
-	var members []*model.TaskGroup
-	for i := range j.Groups {
-		for range j.Groups[i].Count {
-			members = append(members, &j.Groups[i])
-		}
-	}
-	byDC := map[string]int{}
-	domain, apart := "", feasible.DistinctHosts(j.Constraints)
-	var place func(i int) bool
-	// serve tries every GPU set for every request of a member.
-	var serve func(sl *slot, g *model.TaskGroup, ask int, then func() bool) bool
-	serve = func(sl *slot, g *model.TaskGroup, ask int, then func() bool) bool {
-		if ask == len(g.Devices) {
-			return then()
-		}
-		d := g.Devices[ask]
-		for set := uint64(0); set < 1<<len(sl.node.GPUs); set++ {
-			if set&^sl.free != 0 || bits.OnesCount64(set) != d.Count {
-				continue
-			}
-			ok, kind, before := true, "", domain
-			for k := range sl.node.GPUs {
-				if set>>k&1 == 0 {
-					continue
-				}
-				m := sl.node.GPUs[k]
-				ok = ok && (kind == "" || kind == m.Model) && (d.Name == "gpu" || d.Name == "nvidia/gpu" || d.Name == "nvidia/gpu/"+m.Model)
-				kind = m.Model
-				if j.Topology.Mode == "require" && j.Topology.Level == "island" {
-					here := fmt.Sprint(sl.node.ID, "/", m.Island)
-					ok = ok && (domain == "" || domain == here || domain == sl.node.ID)
-					domain = here
-				}
-			}
-			if ok {
-				sl.free &^= set
-				if serve(sl, g, ask+1, then) {
-					return true
-				}
-				sl.free |= set
-			}
-			domain = before
-		}
-		return false
-	}
-	place = func(i int) bool {
-		if i == len(members) {
-			return true
-		}
-		g := members[i]
-		for _, sl := range slots {
-			if sl.cpu < g.Resources.CPUMHz || sl.cpu < 0 || len(g.Ports) > 0 && sl.ports || apart && sl.any {
-				continue
-			}
-			if len(j.Constraints) > 0 && j.Constraints[0].Left != "" && sl.node.Attributes["meta.color"] != "red" {
-				continue
-			}
-			dcKey := g.Name + sl.node.Datacenter
-			if len(g.Constraints) > 0 && byDC[dcKey] >= 2 {
-				continue
-			}
-			before := domain
-			if j.Topology.Mode == "require" && j.Topology.Level != "island" {
-				here := domainsOf(s, sl.node, j.Topology.Level, nil)[0]
-				if here == "" || domain != "" && domain != here {
-					continue
-				}
-				domain = here
-			} else if j.Topology.Mode == "require" {
-				if domain != "" && domain != sl.node.ID && domain[:len(sl.node.ID)] != sl.node.ID {
-					continue
-				}
-				if domain == "" {
-					domain = sl.node.ID
-				}
-			}
-			ports, any := sl.ports, sl.any
-			sl.cpu -= g.Resources.CPUMHz
-			sl.ports, sl.any = sl.ports || len(g.Ports) > 0, true
-			byDC[dcKey]++
-			if serve(sl, g, 0, func() bool { return place(i + 1) }) {
-				return true
-			}
-			byDC[dcKey]--
-			sl.cpu += g.Resources.CPUMHz
-			sl.ports, sl.any = ports, any
-			domain = before
-		}
-		return false
-	}
-	return place(0)
 }

@@ -16,15 +16,6 @@ const (
 	OperandDistinctProperty = "distinct_property"
 )
 
-// Operands are all operands that a constraint may have.
-func Operands() []string {
-	return []string{
-		"=", "==", "is", "!=", "not", ">", ">=", "<", "<=", "version", "semver", "regexp",
-		"set_contains", "set_contains_all", "set_contains_any",
-		OperandDistinctHosts, OperandDistinctProperty, "is_set", "is_not_set",
-	}
-}
-
 // Checker evaluates constraints and remembers compiled expressions. It is not
 // safe for concurrent use. The zero value is ready.
 type Checker struct {

@@ -101,12 +101,6 @@ func (t *Tree) DomainAt(node int32, level int) int32 {
 	return -1
 }
 
-// Contains reports whether a domain holds a node.
-func (t *Tree) Contains(domain, node int32) bool {
-	d := &t.Domains[domain]
-	return d.Lo <= node && node < d.Hi
-}
-
 // Each calls f with the index of every bit set, lowest first.
 func Each(mask uint64, f func(i int)) {
 	for ; mask != 0; mask &= mask - 1 {
