@@ -67,7 +67,7 @@ func (a *admission) premature() string {
 	case rec.Phase == record.PhaseRunning && rec.Unpinned && a.runs():
 		return "the members that Nomad placed by itself run on first"
 	case rec.Phase == record.PhaseRunning || rec.Phase == record.PhaseAdmitted:
-		if a.job.m.Model.Gang == model.GangGroup || a.job.m.Model.Gang == model.GangNone {
+		if a.job.severally() {
 			return ""
 		}
 	}
@@ -141,6 +141,7 @@ func (a *admission) rehearse(ctx context.Context, inForce, fresh []model.Member,
 		if err != nil {
 			return nil, nil, err.Error(), nil
 		}
+		a.job.hold(pinned, inForce)
 		refused, whole, err := a.dryRun(ctx, pinned)
 		if err != nil {
 			return nil, nil, "", err
@@ -165,7 +166,7 @@ func (a *admission) rehearse(ctx context.Context, inForce, fresh []model.Member,
 
 // without drops the members of refused groups: none is left of a gang.
 func (a *admission) without(pinned *api.Job, fresh []model.Member, refused map[string]string) []model.Member {
-	if g := a.job.m.Model.Gang; g != model.GangNone && g != model.GangGroup {
+	if !a.job.severally() {
 		return nil
 	}
 	gone := map[string]bool{}
@@ -204,7 +205,7 @@ func (a *admission) dryRun(ctx context.Context, pinned *api.Job) (refused map[st
 	refused = map[string]string{}
 	for _, g := range pinned.TaskGroups {
 		metric := plan.FailedTGAllocs[deref(g.Name)]
-		if metric != nil && rewrite.IsPinned(&api.Job{TaskGroups: []*api.TaskGroup{g}}) {
+		if metric != nil && rewrite.MayPlace(g) {
 			refused[deref(g.Name)] = explain(metric)
 		}
 	}

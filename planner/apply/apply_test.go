@@ -482,3 +482,63 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("waits %v, want %v", waits, want)
 	}
 }
+
+// TestHeldMember: when the job of single members is registered anew, those
+// that run are kept from being placed again; one that fails then is tried
+// again as often as its reschedule policy says.
+func TestHeldMember(t *testing.T) {
+	f := newFake(t, 1)
+	job := fakeJob("sweep", "batch", "none", 3, 4)
+	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: ptr(1), Unlimited: ptr(false)}
+	job.Constraints = []*api.Constraint{api.NewConstraint(rewrite.GateAttribute, "=", "open")}
+	f.submit(job)
+	e := apply.NewExecutor(f.client, f, options())
+	settle := func(turns int) {
+		for range turns {
+			v := f.view()
+			e.Execute(t.Context(), v, decide(f, v))
+			f.tick()
+		}
+	}
+	end := func(group, status string) {
+		t.Helper()
+		for _, a := range f.allocs {
+			if a.TaskGroup == group && a.ClientStatus == "running" {
+				a.ClientStatus = status
+				return
+			}
+		}
+		t.Fatalf("no member of %s runs: %v", group, f.log)
+	}
+	gates := func(group string) (n int) {
+		for _, c := range f.jobs["sweep"].LookupTaskGroup(group).Constraints {
+			if c.LTarget == rewrite.GateAttribute && c.Operand == "=" {
+				n++
+			}
+		}
+		return n
+	}
+	settle(4)
+	if gates("w-0")+gates("w-1") != 0 || gates("w") != 1 {
+		t.Fatalf("gates: %d, %d, %d", gates("w-0"), gates("w-1"), gates("w"))
+	}
+	// The third takes the first one's place, and the second is held meanwhile.
+	end("w-0", "complete")
+	settle(4)
+	if gates("w-1") != 1 || gates("w-2") != 0 {
+		t.Fatalf("gates: %d, %d", gates("w-1"), gates("w-2"))
+	}
+	end("w-1", "failed")
+	settle(12)
+	end("w-1", "failed")
+	settle(12)
+	end("w-2", "complete")
+	settle(12)
+	ran := map[string]int{}
+	for _, a := range f.allocs {
+		ran[a.TaskGroup]++
+	}
+	if ran["w-0"] != 1 || ran["w-1"] != 2 || ran["w-2"] != 1 {
+		t.Errorf("runs %v, want one each, and two of the member that failed", ran)
+	}
+}

@@ -160,15 +160,22 @@ func (j *job) misplaced(s observe.MemberState) string {
 // repin registers the pinned job where Nomad has another.
 func (j *job) repin() *Step {
 	pinned, err := rewrite.Pin(j.rec.Original, j.pinnable(), j.pins(), j.done()...)
-	if err != nil && j.m.Model.Gang == model.GangJob {
+	if err != nil && !j.severally() {
 		return j.fail(fmt.Sprintf("the placement cannot be pinned any more: %v", err))
 	}
 	if err != nil {
 		return j.stuck(fmt.Sprintf("the placement cannot be pinned any more: %v", err))
 	}
-	if gangspec.Hash(pinned) == gangspec.Hash(j.cur) {
+	if rewrite.SamePins(pinned, j.cur) {
 		return nil
 	}
+	var placed []model.Member
+	for _, s := range j.states {
+		if s.State.Holds() {
+			placed = append(placed, s.Member)
+		}
+	}
+	j.hold(pinned, placed)
 	step := j.step(KindPin, j.rec.Reason)
 	rewrite.Note(pinned, "Caravan: "+j.rec.Reason, j.link())
 	step.Register, step.Index, step.Source = pinned, deref(j.cur.JobModifyIndex), j.rec.Source
@@ -180,10 +187,13 @@ func (j *job) running() *Step {
 	if j.rec.Unpinned {
 		return j.unpinned()
 	}
+	if step := j.over(); step != nil {
+		return step
+	}
 	broken := j.broken()
 	if broken == nil {
 		delete(j.missing, j.key())
-		if len(j.states) > 0 && (rewrite.IsGated(j.cur) || !rewrite.IsPinned(j.cur)) && j.rewritable() {
+		if len(j.states) > 0 && (rewrite.GatedWhole(j.cur) || !rewrite.IsPinned(j.cur)) && j.rewritable() {
 			return j.repin()
 		}
 		return nil
@@ -199,6 +209,36 @@ func (j *job) running() *Step {
 	return j.giveUp(j.lost(*broken))
 }
 
+// over ends a job of which every member has ended and some were held: Nomad
+// still wants to place those again, and waits.
+func (j *job) over() *Step {
+	done := j.done()
+	total := 0
+	for _, g := range j.rec.Original.TaskGroups {
+		total += gangspec.Count(g)
+	}
+	held := slices.ContainsFunc(j.cur.TaskGroups, func(g *api.TaskGroup) bool {
+		return rewrite.IsPinned(&api.Job{TaskGroups: []*api.TaskGroup{g}}) && !rewrite.MayPlace(g)
+	})
+	if len(done) < total || !held || deref(j.cur.Status) == "dead" {
+		return nil
+	}
+	empty, err := rewrite.Pin(j.rec.Original, nil, j.pins(), done...)
+	if err != nil {
+		return j.stuck(fmt.Sprintf("every member has ended, but the job cannot be closed: %v", err))
+	}
+	step := j.step(KindPin, "every member has ended")
+	step.Put = j.next(step.Reason)
+	j.ended(step.Put)
+	step.Register, step.Index, step.Source = empty, deref(j.cur.JobModifyIndex), j.rec.Source
+	return step
+}
+
+// severally says whether parts of the job are placed, and end, by themselves.
+func (j *job) severally() bool {
+	return j.m.Model.Gang == model.GangGroup || j.m.Model.Gang == model.GangNone
+}
+
 // broken is the first member that a gang cannot go on without.
 func (j *job) broken() *observe.MemberState {
 	return j.first(func(s observe.MemberState) bool {
@@ -208,7 +248,7 @@ func (j *job) broken() *observe.MemberState {
 		case observe.AllocDead:
 			// A single member that has failed for good has had its chance; in a
 			// gang the others wait for it in vain.
-			return j.m.Model.Gang != model.GangNone || j.m.Model.Type == api.JobTypeService
+			return j.m.Model.Gang != model.GangNone || j.m.Model.Type == api.JobTypeService || j.retriable(s)
 		}
 		return true
 	})
@@ -233,13 +273,13 @@ func (j *job) lost(s observe.MemberState) string {
 // only the member where members start one by one.
 func (j *job) giveUp(reason string) *Step {
 	delete(j.missing, j.key())
-	if j.m.Model.Gang != model.GangGroup && j.m.Model.Gang != model.GangNone {
+	if !j.severally() {
 		return j.fail(reason)
 	}
 	bad := map[rewrite.Place]bool{}
 	badGroup := map[string]bool{}
 	for _, s := range j.states {
-		if !settled(s) {
+		if !settled(s) || j.retriable(s) {
 			bad[rewrite.Place{Group: s.Member.Group, Index: s.Member.Index}] = true
 			badGroup[s.Member.Group] = true
 		}
@@ -271,6 +311,7 @@ func (j *job) trim(reason string, keep []model.Member, keepAlloc map[string]bool
 	if err != nil {
 		return j.stuck(fmt.Sprintf("%s; and the others cannot be pinned without it: %v", reason, err))
 	}
+	j.hold(pinned, kept.pinnable())
 	step := j.step(KindTrim, reason)
 	step.Put = j.next(reason)
 	step.Put.Phase, step.Put.Members, step.Put.Deadline = record.PhaseRunning, keep, time.Time{}
@@ -341,16 +382,69 @@ func (j *job) done() []rewrite.Place {
 	}
 	var out []rewrite.Place
 	for _, s := range j.states {
-		if s.Member.Ended || s.State == observe.AllocComplete || s.State == observe.AllocDead && j.m.Model.Gang == model.GangNone && failedForGood(s.Alloc) {
+		if s.Member.Ended || s.State == observe.AllocComplete || s.State == observe.AllocDead && j.m.Model.Gang == model.GangNone && j.failedForGood(s) {
 			out = append(out, rewrite.Place{Group: s.Member.Group, Index: s.Member.Index})
 		}
 	}
 	return out
 }
 
-// failedForGood says whether Nomad has given an allocation up.
-func failedForGood(a *api.AllocationListStub) bool {
-	return a != nil && a.NextAllocation == "" && a.FollowupEvalID == ""
+// failedForGood says whether a dead member has had all the tries that its
+// reschedule policy gives it. Nomad says so itself, unless it is held back.
+func (j *job) failedForGood(s observe.MemberState) bool {
+	if s.Alloc == nil || s.Alloc.NextAllocation != "" {
+		return false
+	}
+	if !j.held(s) {
+		return s.Alloc.FollowupEvalID == ""
+	}
+	return !j.retriable(s)
+}
+
+// held says whether a member's group is kept from being placed again.
+func (j *job) held(s observe.MemberState) bool {
+	for _, g := range j.cur.TaskGroups {
+		if s.Alloc != nil && g != nil && deref(g.Name) == s.Alloc.TaskGroup {
+			return !rewrite.MayPlace(g)
+		}
+	}
+	return false
+}
+
+// retriable says whether a member that failed while it was held may be tried
+// again: Nomad would have, had it been let.
+func (j *job) retriable(s observe.MemberState) bool {
+	if s.State != observe.AllocDead || j.m.Model.Type != api.JobTypeBatch || j.m.Model.Gang != model.GangNone || !j.held(s) {
+		return false
+	}
+	policy := api.NewDefaultReschedulePolicy(api.JobTypeBatch)
+	for _, g := range j.rec.Original.TaskGroups {
+		if deref(g.Name) == s.Member.Group {
+			policy.Merge(j.rec.Original.Reschedule)
+			policy.Merge(g.ReschedulePolicy)
+		}
+	}
+	failures := 0
+	for _, a := range j.m.Allocs {
+		if a.TaskGroup == s.Alloc.TaskGroup && a.ClientStatus == api.AllocClientStatusFailed && a.CreateIndex > j.rec.PriorIndex {
+			failures++
+		}
+	}
+	return deref(policy.Unlimited) || failures <= deref(policy.Attempts)
+}
+
+// hold keeps the members of a batch job that run already from being placed
+// again: each may end at the very moment at which the job is registered anew,
+// and Nomad would run it a second time.
+func (j *job) hold(pinned *api.Job, members []model.Member) {
+	if j.m.Model.Type != api.JobTypeBatch || !j.severally() {
+		return
+	}
+	places := make([]rewrite.Place, len(members))
+	for i, m := range members {
+		places[i] = rewrite.Place{Group: m.Group, Index: m.Index}
+	}
+	rewrite.Hold(pinned, places)
 }
 
 // pinnable are the members in force that have not ended.

@@ -92,6 +92,9 @@ func (c *Cluster) nodeConstraint(ids []string) *api.Constraint {
 // expensive look at their IDs: Nomad checks it once per class of nodes. It is
 // the level whose domains hold the fewest other nodes; nil if none helps.
 func (c *Cluster) levelConstraint(ids []string) *api.Constraint {
+	if len(ids) == 0 {
+		return nil
+	}
 	var best *api.Constraint
 	bestCount := len(c.Nodes)
 	for _, key := range c.LevelKeys {

@@ -10,6 +10,7 @@ package rewrite
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -84,6 +85,56 @@ func IsPinned(job *api.Job) bool {
 		}
 	}
 	return false
+}
+
+// GatedWhole says whether the gate is on the job itself.
+func GatedWhole(job *api.Job) bool { return job != nil && hasGate(job.Constraints) }
+
+// MayPlace says whether Nomad may place members of a task group of a rewritten
+// job: it is pinned and has no gate of its own.
+func MayPlace(g *api.TaskGroup) bool {
+	return g != nil && hasMarker(g.Constraints) && !hasGate(g.Constraints)
+}
+
+// Hold adds a gate to the groups of a pinned job that these members are in:
+// what runs there runs on, and is not placed again. A group that has other
+// members, too, is left as it is.
+func Hold(pinned *api.Job, members []Place) {
+	running := map[Place]bool{}
+	inGroup := map[string]int{}
+	for _, m := range members {
+		running[m] = true
+		inGroup[m.Group]++
+	}
+	for _, g := range pinned.TaskGroups {
+		group, index, split := Origin(g)
+		whole := !split && inGroup[group] > 0 && inGroup[group] == gangspec.Count(g)
+		if MayPlace(g) && (whole || split && running[Place{group, index}]) {
+			g.Constraints = append(g.Constraints, gate())
+		}
+	}
+}
+
+// SamePins says whether two rewritten jobs place the same members in the same
+// places; which of them are held does not matter.
+func SamePins(a, b *api.Job) bool {
+	x, errX := unheld(a)
+	y, errY := unheld(b)
+	return errX == nil && errY == nil && gangspec.Hash(x) == gangspec.Hash(y)
+}
+
+// unheld returns a copy without the gates of Hold.
+func unheld(job *api.Job) (*api.Job, error) {
+	out, err := submitted(job)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range out.TaskGroups {
+		if hasMarker(g.Constraints) {
+			g.Constraints = slices.DeleteFunc(g.Constraints, isGate)
+		}
+	}
+	return out, nil
 }
 
 func hasGate(in []*api.Constraint) bool   { return indexOf(in, isGate) >= 0 }

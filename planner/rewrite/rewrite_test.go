@@ -428,3 +428,46 @@ func TestPrefixesNameOneNode(t *testing.T) {
 		}
 	}
 }
+
+func TestHold(t *testing.T) {
+	sweep := job("batch", "none", group("w", 3, 1))
+	pinned, err := rewrite.Pin(sweep, []model.Member{member("w", 0, 0, gpus(0, 0, 1)), member("w", 2, 0, gpus(0, 1, 1))}, cluster(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, _ := gangspec.Copy(pinned)
+	rewrite.Hold(held, []rewrite.Place{{Group: "w", Index: 2}})
+	want := map[string]bool{"w-0": true, "w-2": false, "w": false}
+	for _, g := range held.TaskGroups {
+		if got := rewrite.MayPlace(g); got != want[*g.Name] {
+			t.Errorf("MayPlace(%s) = %v", *g.Name, got)
+		}
+	}
+	if !rewrite.SamePins(pinned, held) || rewrite.GatedWhole(held) {
+		t.Error("a held job is taken for another")
+	}
+	other, err := rewrite.Pin(sweep, []model.Member{member("w", 0, 0, gpus(0, 0, 1)), member("w", 2, 1, gpus(1, 1, 1))}, cluster(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rewrite.SamePins(pinned, other) {
+		t.Error("two placements are taken for one")
+	}
+	back, err := rewrite.Strip(held, sweep)
+	if err != nil || gangspec.Hash(back) != gangspec.Hash(sweep) {
+		t.Errorf("Strip of a held job is not the original: %v", err)
+	}
+	// A group that is placed as a whole is held as a whole or not at all.
+	gang := job("batch", "group", group("w", 2, 8))
+	if pinned, err = rewrite.Pin(gang, []model.Member{member("w", 0, 0, gpus(0, 0, 8)), member("w", 1, 1, gpus(1, 0, 8))}, cluster(2)); err != nil {
+		t.Fatal(err)
+	}
+	rewrite.Hold(pinned, []rewrite.Place{{Group: "w", Index: 0}})
+	if !rewrite.MayPlace(pinned.TaskGroups[0]) {
+		t.Error("a group is held for one of its members")
+	}
+	rewrite.Hold(pinned, []rewrite.Place{{Group: "w", Index: 0}, {Group: "w", Index: 1}})
+	if rewrite.MayPlace(pinned.TaskGroups[0]) {
+		t.Error("a group is not held")
+	}
+}
