@@ -230,6 +230,38 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
+// TestSignalAndRestart: a signal reaches the process, and a restart starts
+// another one in the same allocation.
+func TestSignalAndRestart(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	register(t, c, job("sig", api.JobTypeBatch, 1, `trap 'echo got it' USR1; trap 'exit 0' INT; echo ready; while :; do sleep 0.02; done`))
+	stub := reach(t, c, "sig", api.AllocClientStatusRunning, 1)[0]
+	said := func(n int, what string) func() bool {
+		return func() bool { return strings.Count(logs(t, c, stub.ID, "stdout"), what) == n }
+	}
+	eventually(t, "the task is ready", said(1, "ready"))
+	alloc := &api.Allocation{ID: stub.ID}
+	if err := c.Client().Allocations().Signal(alloc, nil, "main", "SIGUSR1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the signal arrived", said(1, "got it"))
+	if err := c.Client().Allocations().Restart(alloc, "main", nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the task is ready again", said(2, "ready"))
+	if a := reach(t, c, "sig", api.AllocClientStatusRunning, 1)[0]; a.ID != stub.ID || a.TaskStates["main"].Restarts != 1 {
+		t.Errorf("allocation %s with %d restarts, want %s with 1", a.ID, a.TaskStates["main"].Restarts, stub.ID)
+	}
+	for name, err := range map[string]error{
+		"unknown signal": c.Client().Allocations().Signal(alloc, nil, "main", "SIGNONE"),
+		"unknown task":   c.Client().Allocations().Signal(alloc, nil, "other", "SIGUSR1"),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
 // TestNodeAway: a stopped node's tasks live on, and what they do meanwhile is
 // reported when it is back.
 func TestNodeAway(t *testing.T) {

@@ -13,6 +13,8 @@ func (a *Agent) routeAllocs() {
 	a.handle("GET /v1/allocation/{id}", "read-job", a.getAlloc)
 	a.handle("/v1/allocation/{id}/stop", "alloc-lifecycle", a.stopAlloc)
 	a.handle("GET /v1/allocation/{id}/services", "read-job", func(http.ResponseWriter, *http.Request) (any, error) { return []any{}, nil })
+	a.handle("/v1/client/allocation/{id}/signal", "alloc-lifecycle", a.signalAlloc)
+	a.handle("/v1/client/allocation/{id}/restart", "alloc-lifecycle", a.restartAlloc)
 	a.handle("GET /v1/evaluations", "read-job", a.listEvals)
 	a.handle("GET /v1/evaluations/count", "read-job", a.countEvals)
 	a.handle("GET /v1/evaluation/{id}", "read-job", a.getEval)
@@ -87,6 +89,30 @@ func (a *Agent) stopAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	setIndex(w, resp.LastIndex)
 	return resp, nil
+}
+
+func (a *Agent) signalAlloc(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req api.AllocSignalRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	c, err := a.host(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, c.Signal(r.PathValue("id"), req.Task, req.Signal)
+}
+
+func (a *Agent) restartAlloc(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req api.AllocationRestartRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	c, err := a.host(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, c.Restart(r.PathValue("id"), req.TaskName)
 }
 
 func (a *Agent) listEvals(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -37,25 +37,89 @@ func (t *taskRunner) once(env map[string]string, end <-chan struct{}, evenStoppi
 		t.r.set(t.task.Name, nil, &api.TaskEvent{Type: api.TaskDriverFailure, DisplayMessage: err.Error(), DriverError: err.Error()})
 		return exit{err: err}
 	}
+	restart := t.running(cmd.Process.Pid)
 	t.started()
 	over := make(chan error, 1)
 	go func() { over <- cmd.Wait() }()
-	killed := false
+	killed, again := false, false
 	select {
 	case err = <-over:
 	case <-kill:
 		killed = true
-		err = t.terminate(cmd.Process.Pid, over)
 	case <-end:
 		killed = true
+	case <-restart:
+		again = true
+	}
+	if killed || again {
 		err = t.terminate(cmd.Process.Pid, over)
 	}
+	t.running(0)
 	// What the task left behind in its process group goes with it.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	x := exitOf(err)
-	x.killed = killed
+	x.killed, x.restart = killed, again
 	t.terminated(x)
 	return x
+}
+
+// running notes the task's process, and returns the channel that asks for its
+// restart.
+func (t *taskRunner) running(pid int) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pid, t.restart = pid, make(chan struct{})
+	return t.restart
+}
+
+// Signal sends a signal to the tasks of an allocation, or to one of them.
+func (c *Client) Signal(alloc, task, signal string) error {
+	num := unix.SignalNum(signal)
+	if num == 0 {
+		return fmt.Errorf("Signal %s is not supported", signal)
+	}
+	return c.eachTask(alloc, task, func(t *taskRunner) {
+		t.r.set(t.task.Name, nil, &api.TaskEvent{Type: api.TaskSignaling, TaskSignal: signal, DisplayMessage: "Task being sent a signal: " + signal})
+		_ = syscall.Kill(t.pid, num)
+	})
+}
+
+// Restart ends the processes of an allocation's tasks, or of one of them, and
+// starts them anew.
+func (c *Client) Restart(alloc, task string) error {
+	return c.eachTask(alloc, task, func(t *taskRunner) {
+		t.pid = 0
+		close(t.restart)
+	})
+}
+
+// eachTask calls f with the tasks of an allocation that have a process.
+func (c *Client) eachTask(alloc, task string, f func(t *taskRunner)) error {
+	c.mu.Lock()
+	r := c.runners[alloc]
+	c.mu.Unlock()
+	if r == nil {
+		return fmt.Errorf("Unknown allocation %q", alloc)
+	}
+	if task != "" && r.tasks[task] == nil {
+		return fmt.Errorf("Could not find task named %q", task)
+	}
+	found := false
+	for name, t := range r.tasks {
+		if task != "" && name != task {
+			continue
+		}
+		t.mu.Lock()
+		if t.pid != 0 {
+			found = true
+			f(t)
+		}
+		t.mu.Unlock()
+	}
+	if !found {
+		return fmt.Errorf("Task not running")
+	}
+	return nil
 }
 
 func (t *taskRunner) started() {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -18,6 +19,10 @@ type taskRunner struct {
 	dir  string
 
 	starts []time.Time // of restarts within the policy's interval
+
+	mu      sync.Mutex
+	pid     int           // of the running process, 0 without one
+	restart chan struct{} // closed to end the process and start another
 }
 
 // exit is how a task's process ended.
@@ -25,6 +30,7 @@ type exit struct {
 	code, signal int
 	err          error // it could not be started
 	killed       bool
+	restart      bool // a restart was asked for
 }
 
 func (e exit) ok() bool { return e.err == nil && e.code == 0 && e.signal == 0 }
@@ -47,6 +53,12 @@ func (t *taskRunner) run(end <-chan struct{}, evenStopping bool) {
 		if x.killed {
 			t.over(false, &api.TaskEvent{Type: api.TaskKilled, DisplayMessage: "Task successfully killed"})
 			return
+		}
+		if x.restart {
+			t.r.set(name, func(s *api.TaskState) {
+				s.State, s.Restarts, s.LastRestart = taskPending, s.Restarts+1, t.r.c.cfg.Clock.Now()
+			}, &api.TaskEvent{Type: api.TaskRestarting, DisplayMessage: "Task restarting in 0s"})
+			continue
 		}
 		delay, again, why := t.policy(x)
 		if !again {
