@@ -1,7 +1,6 @@
 package device_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -113,14 +112,17 @@ func TestFingerprint(t *testing.T) {
 }
 
 // TestFingerprintNeverEnds: an error inside the plugin must not reach Nomad,
-// which would forget every device.
+// which would forget every device; the plugin is asked again instead.
 func TestFingerprintNeverEnds(t *testing.T) {
-	_, d := connect(t, &plugintest.Device{FingerprintErr: errors.New("driver gone")}, "")
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	err := d.Fingerprint(ctx, func([]device.Group) error { return nil })
-	if ctx.Err() == nil {
-		t.Errorf("Fingerprint() = %v before the caller ended it", err)
+	_, d := connect(t, &plugintest.Device{FingerprintErr: errors.New("driver gone")}, "count = 1")
+	err := d.Fingerprint(t.Context(), func(got []device.Group) error {
+		if diff := cmp.Diff(plugintest.DeviceGroups(plugintest.Config{Count: 1, Prefix: "GPU-"}), got, values); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		return errEnough
+	})
+	if !errors.Is(err, errEnough) {
+		t.Errorf("Fingerprint() = %v, want what the plugin found when it was asked again", err)
 	}
 }
 

@@ -43,8 +43,10 @@ type Device struct {
 	mu  sync.Mutex
 	cfg Config
 	// FingerprintErr, ReserveErr and StatsErr, when set, are returned instead
-	// of a result. Set them before the plugin is served.
+	// of a result; FingerprintErr only once. Set them before the plugin is
+	// served.
 	FingerprintErr, ReserveErr, StatsErr error
+	failed                               bool
 	// Groups, when set, are sent one after the other instead of the devices
 	// that the configuration asks for.
 	Groups [][]device.Group
@@ -83,6 +85,15 @@ func (d *Device) config() Config {
 	return d.cfg
 }
 
+// hasFailed says whether the fingerprint has failed before.
+func (d *Device) hasFailed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	failed := d.failed
+	d.failed = true
+	return failed
+}
+
 // DeviceGroups are what the device plugin finds under a configuration.
 func DeviceGroups(c Config) []device.Group {
 	g := device.Group{
@@ -109,7 +120,7 @@ func DeviceGroups(c Config) []device.Group {
 func (d *Device) Fingerprint(ctx context.Context, send func([]device.Group) error) error {
 	c := d.config()
 	switch {
-	case d.FingerprintErr != nil:
+	case d.FingerprintErr != nil && !d.hasFailed():
 		return d.FingerprintErr
 	case !c.Enabled:
 		return device.ErrDisabled
