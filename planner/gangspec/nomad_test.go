@@ -1,26 +1,40 @@
 package gangspec_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/gangspec"
 )
 
-// TestHashOnNomad runs when NOMAD_ADDR names a Nomad to try things on.
+// TestHashOnNomad: a job has one hash as its user wrote it, as Nomad parses it,
+// as Nomad gives it back, and when that is registered again.
 func TestHashOnNomad(t *testing.T) {
-	if os.Getenv("NOMAD_ADDR") == "" {
-		t.Skip("NOMAD_ADDR is not set")
+	bin, ok := nomadproc.Find()
+	if !ok {
+		t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
 	}
-	client, err := api.NewClient(api.DefaultConfig())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cluster, err := nomadproc.Start(ctx, bin, devcluster.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Errorf("stop cluster: %v", err)
+		}
+	})
+	client := cluster.Client()
 	jobs := map[string]*api.Job{"full": fullJob()}
 	service := fullJob()
 	service.ID, service.Type, service.Reschedule = ptr("svc"), ptr("service"), nil
@@ -28,7 +42,10 @@ func TestHashOnNomad(t *testing.T) {
 	service.Update = &api.UpdateStrategy{Canary: ptr(1), MaxParallel: ptr(3)}
 	service.TaskGroups[0].Update = &api.UpdateStrategy{AutoRevert: ptr(true)}
 	jobs["service"] = service
-	files, _ := filepath.Glob("testdata/*.hcl")
+	files, err := filepath.Glob("testdata/*.hcl")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("job files: %v, %v", files, err)
+	}
 	for _, f := range files {
 		src, err := os.ReadFile(f)
 		if err != nil {
