@@ -228,6 +228,9 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 		if len(ranks) != len(gang) || len(indexes) != len(gang) {
 			faults = append(faults, fmt.Sprintf("%s: gang %q: ranks or indexes are not unique", j.ID, name))
 		}
+		if len(j.Members) == 0 {
+			faults = append(faults, rankFaults(s, ledgers, j.ID, gang)...)
+		}
 		if j.Topology.Mode == model.TopologyRequire {
 			domains := map[string]bool{}
 			for _, m := range gang {
@@ -241,6 +244,25 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 			if len(domains) > 1 || domains[""] {
 				faults = append(faults, fmt.Sprintf("%s: gang %q is in the %ss %v", j.ID, name, j.Topology.Level, domains))
 			}
+		}
+	}
+	return faults
+}
+
+// rankFaults checks that ranks follow the tree: members that share a node, a
+// rack or a block have ranks next to each other.
+func rankFaults(s *model.Snapshot, ledgers map[string]*ledger, job string, gang []model.Member) (faults []string) {
+	ranks := map[string][]int{}
+	for _, m := range gang {
+		for _, level := range append([]string{model.LevelNode}, s.Levels...) {
+			if d := domainsOf(s, ledgers[m.Node].node, level, nil)[0]; d != "" {
+				ranks[level+d] = append(ranks[level+d], m.Rank)
+			}
+		}
+	}
+	for domain, list := range ranks {
+		if slices.Max(list)-slices.Min(list)+1 != len(list) {
+			faults = append(faults, fmt.Sprintf("%s: ranks %v in %s are not next to each other", job, list, domain))
 		}
 	}
 	return faults

@@ -166,6 +166,36 @@ func TestFindsWhatBruteForceFinds(t *testing.T) {
 	})
 }
 
+// Equal members fit exactly when there is room for their number, in a cluster
+// with more nodes than brute force could try.
+func TestManyNodes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &model.Snapshot{Now: testNow, Levels: []string{"block", "rack"}}
+		k, room := rapid.IntRange(1, 5).Draw(t, "gpus"), 0
+		flat := rapid.Bool().Draw(t, "flat")
+		for i := range rapid.IntRange(60, 90).Draw(t, "nodes") {
+			n := model.Node{ID: fmt.Sprintf("n%d", i)}
+			if !flat {
+				n.Levels = map[string]string{"block": fmt.Sprint(i % 2), "rack": fmt.Sprint(i % 7)}
+			}
+			for g := range rapid.IntRange(0, 8).Draw(t, "size") {
+				n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprintf("n%d.%d", i, g), Vendor: "nvidia", Type: "gpu", Model: "A", Island: g / 4})
+			}
+			room += len(n.GPUs) / k
+			s.Nodes = append(s.Nodes, n)
+		}
+		count := max(1, room+rapid.IntRange(-room, 1).Draw(t, "spare"))
+		s.Jobs = []model.Job{{ID: "j", State: model.StateQueued, Gang: model.GangJob, Groups: []model.TaskGroup{{Name: "g", Count: count, Devices: []model.DeviceAsk{{Name: "gpu", Count: k}}}}}}
+		plan := mustDecide(t, s, Policy{})
+		for _, fault := range planFaults(s, plan) {
+			t.Error(fault)
+		}
+		if d := plan.Decisions[0]; (d.Action == model.ActionAdmit) != (count <= room) {
+			t.Fatalf("%d members, room for %d: %s", count, room, d.Reason)
+		}
+	})
+}
+
 // An empty node more never makes the first in the queue unplaceable.
 func TestMoreNodesNeverHurtTheHead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -3,6 +3,8 @@ package place
 import (
 	"cmp"
 	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // share is how many members a node is given.
@@ -18,6 +20,9 @@ func (e *Engine) spread(p *profile, domain int32, n int, out []share) []share {
 	if n == 1 {
 		node, _, _ := e.bestNode(p, domain)
 		return append(out, share{node, 1})
+	}
+	if d := &e.Catalog.Tree.Domains[domain]; len(d.Kids) == 0 && d.Hi-d.Lo > maxSorted {
+		return spreadFlat(p.summary, d.Lo, d.Hi, n, out)
 	}
 	children := e.children(p, domain)
 	for i := 0; n > 0; i++ {
@@ -43,6 +48,33 @@ func (e *Engine) spread(p *profile, domain int32, n int, out []share) []share {
 			return e.spread(p, c.id, n, out)
 		}
 	}
+	return out
+}
+
+// maxSorted is up to how many nodes in one domain are sorted for every gang.
+const maxSorted = 64
+
+// spreadFlat is spread over many nodes with no domain between them.
+func spreadFlat(s *topo.Summary, lo, hi int32, n int, out []share) []share {
+	start := len(out)
+	unused := func(node int32) bool {
+		return !slices.ContainsFunc(out[start:], func(s share) bool { return s.node == node })
+	}
+	s.Falling(lo, hi, func(node int32) bool {
+		members := int(s.Fit(node).Members)
+		if members < n {
+			out = append(out, share{node, members})
+			n -= members
+			return true
+		}
+		if members > n {
+			if last, ok := s.Tightest(lo, hi, n, false, unused); ok {
+				node = last
+			}
+		}
+		out = append(out, share{node, n})
+		return false
+	})
 	return out
 }
 

@@ -207,3 +207,17 @@ func (s *Summary) Tightest(lo, hi int32, members int, island bool, ok func(node 
 	}
 	return 0, false
 }
+
+// Falling calls yield with the nodes in [lo, hi) that take members, those that
+// take most first, until it returns false.
+func (s *Summary) Falling(lo, hi int32, yield func(node int32) bool) {
+	for members := MaxGPUs; members > 0; members-- {
+		for bucket := members * classes; bucket < (members+1)*classes; bucket++ {
+			for node := s.byMembers.next(bucket, lo); node >= 0 && node < hi; node = s.byMembers.next(bucket, node+1) {
+				if !yield(node) {
+					return
+				}
+			}
+		}
+	}
+}

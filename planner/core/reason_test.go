@@ -1,0 +1,96 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Reasons are read by people: they say what is asked for, what there is, and
+// what would help.
+func TestReasons(t *testing.T) {
+	tests := map[string]struct {
+		cluster, jobs string
+		set           func(j *model.Job, s *model.Snapshot)
+		job, want     string
+		filtered      map[string]int
+	}{
+		"placed": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 ....", jobs: "M 2x4", job: "M",
+			want: "placed 2 members with 8 GPUs in rack b1/r1, on 2 nodes",
+		},
+		"one GPU": {
+			cluster: "b1 r1 n1 a...", jobs: "M 1x1", job: "M",
+			want: "placed 1 member with 1 GPU in node b1/r1/n1",
+		},
+		"no room": {
+			cluster: "b1 r1 n1 aabb\nb1 r1 n2 ...c", jobs: "M 2x4", job: "M",
+			want:     "needs 2 members with 4 GPUs each (8 GPUs); the cluster has room for 0 of 2 now; it can start when n2 has room (c holds 1 GPU) and n1 has room (a holds 2 GPUs, b holds 2 GPUs); kept for it: n1, n2",
+			filtered: map[string]int{"too few free GPUs": 2},
+		},
+		"no room for one": {
+			cluster: "b1 r1 n1 aaaa\nb1 r1 n2 ..#c", jobs: "M 1x3", job: "M",
+			want:     "needs 1 member with 3 GPUs; node b1/r1/n2 comes nearest with 2 GPUs free; it can start when n2 has room (alloc n2.2! holds 1 GPU, c holds 1 GPU); kept for it: n2",
+			filtered: map[string]int{"too few free GPUs": 2},
+		},
+		"room in the wrong places": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 a...\nb1 r2 n3 ....", jobs: "M 2x4 require:rack", job: "M",
+			want:     "needs 2 members with 4 GPUs each (8 GPUs) in one rack; rack b1/r1 has room for 1 of 2 now, the rest that is free is elsewhere; it can start when n2 has room (a holds 1 GPU); kept for it: n1, n2",
+			filtered: map[string]int{"too few free GPUs": 1},
+		},
+		"behind": {
+			cluster: "b1 r1 n1 ..aa", jobs: "K 1x4\nM 1x1", job: "M",
+			want: "needs 1 member with 1 GPU, which would fit, but not beside the nodes kept for K, ahead in the queue",
+		},
+		"a constraint that no node meets": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 ....", jobs: "M 1x1", job: "M",
+			set: func(j *model.Job, s *model.Snapshot) {
+				s.Nodes[0].Attributes = map[string]string{"meta.color": "red"}
+				j.Constraints = []model.Constraint{{Left: "${meta.color}", Operand: "=", Right: "red"}, {Left: "${meta.color}", Operand: "is_not_set"}}
+			},
+			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (constraint ${meta.color} = red), 1 node (constraint ${meta.color} is_not_set)",
+			filtered: map[string]int{"constraint ${meta.color} = red": 1, "constraint ${meta.color} is_not_set": 1},
+		},
+		"a device that no node has": {
+			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
+			set:      func(j *model.Job, _ *model.Snapshot) { j.Groups[0].Devices[0].Name = "amd/gpu" },
+			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (no such device)",
+			filtered: map[string]int{"no such device": 1},
+		},
+		"larger than the level": {
+			cluster: "b1 r1 n1 ....\nb1 r2 n2 ....", jobs: "M 2x4 require:rack", job: "M",
+			want: "needs 2 members with 4 GPUs each (8 GPUs) in one rack; rack b1/r1 has room for 1 even when everything in it is free and healthy; require a wider level, or ask for fewer or smaller members",
+		},
+		"nodes are away": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 !....\nb1 r1 n3 x...", jobs: "M 2x4", job: "M",
+			want:     "needs 2 members with 4 GPUs each (8 GPUs); the cluster has room for 1 of 2 now; it waits until nodes come back: n2 (draining), n3 (1 GPU unhealthy)",
+			filtered: map[string]int{"unschedulable": 1, "too few free GPUs": 1},
+		},
+		"memory": {
+			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
+			set:      func(j *model.Job, _ *model.Snapshot) { j.Groups[0].Resources.MemoryMiB = 9000 },
+			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (memory)",
+			filtered: map[string]int{"memory": 1},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			submit(t, s, tt.jobs)
+			if tt.set != nil {
+				tt.set(&s.Jobs[len(s.Jobs)-1], s)
+			}
+			d := decision(t, s, tt.job)
+			if diff := cmp.Diff(tt.want, d.Reason); diff != "" {
+				t.Errorf("reason (-want +got):\n%s", diff)
+			}
+			if len(tt.filtered)+len(d.Detail.Filtered) > 0 {
+				if diff := cmp.Diff(tt.filtered, d.Detail.Filtered); diff != "" {
+					t.Errorf("filtered (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
