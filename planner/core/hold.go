@@ -91,7 +91,25 @@ func (c *cycle) findPossibility(g *gang) possibility {
 		// long.
 		return possibility{code: codeNoCapacity, view: viewWhole}
 	}
+	if alone, any := g.alone(); any && c.placeable(whole, alone) {
+		return possibility{code: codeNoCapacity, view: viewWhole}
+	}
 	return c.impossible(whole, g)
+}
+
+// alone is the gang as if its job had no members anywhere yet; false if it has
+// none that matter.
+func (g *gang) alone() (*gang, bool) {
+	u := *g.unit
+	any := len(u.Taken)+len(u.TakenByPart) > 0
+	u.Taken, u.TakenByPart, u.Quotas = nil, nil, slices.Clone(u.Quotas)
+	for i := range u.Quotas {
+		any = any || len(u.Quotas[i].Used) > 0
+		u.Quotas[i].Used = map[string]int{}
+	}
+	out := *g
+	out.unit = &u
+	return &out, any
 }
 
 // placeable reports whether a gang fits into a view, and takes nothing.

@@ -45,6 +45,19 @@ func (g *gang) where() string {
 	return " in one " + g.unit.Topology.Level
 }
 
+// butNot says what keeps a gang apart for whose members, one by one, there is
+// room.
+func (g *gang) butNot() string {
+	switch {
+	case len(g.unit.Quotas) > 0:
+		return ", but not with their distinct_property"
+	case len(g.unit.Taken)+len(g.unit.TakenByPart) > 0:
+		return ", but not on other hosts than the job's other members"
+	default:
+		return ", but not for all groups together"
+	}
+}
+
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -107,7 +120,7 @@ func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
 		g.wants(), g.where(), domainName(best.level, best.path), best.fit)
 	switch {
 	case best.fit >= g.members:
-		reason += ", but not for all groups together"
+		reason += g.butNot()
 	case g.where() != "" && c.fitsApart(whole, g):
 		reason += "; require a wider level, or ask for fewer or smaller members"
 	default:
@@ -175,12 +188,17 @@ func (c *cycle) waitReason(g *gang, d *model.Decision, best domainFit, k kept, w
 	} else {
 		fmt.Fprintf(&b, "%s has room for %d of %d now", name, best.fit, g.members)
 	}
+	if best.fit >= g.members {
+		b.WriteString(g.butNot())
+	}
 	if d.Detail.Code == codeNoDomain && g.where() != "" {
 		fmt.Fprintf(&b, ", the rest that is free is elsewhere")
 	}
 	switch {
 	case why.code != "":
-		b.WriteString("; it waits until nodes come back: " + c.awayList())
+		if away := c.awayList(); away != "" {
+			b.WriteString("; it waits until nodes come back: " + away)
+		}
 	case len(k.busy) > 0:
 		b.WriteString("; it can start when " + c.busyList(k.busy))
 	case c.policy.Holds() == 0:

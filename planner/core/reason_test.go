@@ -68,6 +68,25 @@ func TestReasons(t *testing.T) {
 			want:     "needs 2 members with 4 GPUs each (8 GPUs); the cluster has room for 1 of 2 now; it waits until nodes come back: n2 (draining), n3 (1 GPU unhealthy)",
 			filtered: map[string]int{"unschedulable": 1, "too few free GPUs": 1},
 		},
+		"a property that there are too few of": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 ....", jobs: "M 3x1", job: "M",
+			set: func(j *model.Job, _ *model.Snapshot) {
+				j.Constraints = []model.Constraint{{Left: "${node.unique.id}", Operand: "distinct_property"}}
+			},
+			want: "needs 3 members with 1 GPU each (3 GPUs); the cluster has room for 3 even when everything in it is free and healthy, but not with their distinct_property",
+		},
+		"groups that do not fit together": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 ....", jobs: "M 2x3+1x2", job: "M",
+			want: "needs 2 members of g0 with 3 GPUs each and 1 member of g1 with 2 GPUs (8 GPUs); the cluster has room for 3 even when everything in it is free and healthy, but not for all groups together",
+		},
+		"the only host is taken": {
+			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
+			set: func(j *model.Job, s *model.Snapshot) {
+				j.Constraints = []model.Constraint{{Operand: "distinct_hosts"}}
+				s.Allocs = append(s.Allocs, model.Alloc{ID: "old", Job: "M", Group: "g0", Node: "n1"})
+			},
+			want: "needs 1 member with 1 GPU; the cluster comes nearest with 4 GPUs free, but not on other hosts than the job's other members",
+		},
 		"memory": {
 			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
 			set:      func(j *model.Job, _ *model.Snapshot) { j.Groups[0].Resources.MemoryMiB = 9000 },

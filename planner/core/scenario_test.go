@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
 func TestDecide(t *testing.T) {
@@ -14,6 +16,7 @@ func TestDecide(t *testing.T) {
 		// wantCodes are by job; "placed" is left out.
 		wantCodes map[string]string
 		wantHeld  map[string][]string
+		set       func(*model.Snapshot)
 	}{
 		"a gang takes whole nodes of one rack": {
 			cluster: `b1 r1 n1 ....|....
@@ -156,6 +159,22 @@ func TestDecide(t *testing.T) {
 			wantCodes: map[string]string{"M": "no_capacity", "Q": "behind"},
 			wantHeld:  map[string][]string{"M": {"n1", "n2"}},
 		},
+		"members told apart keep a node each": {
+			cluster: `b1 r1 n1 aaaa|....
+			          b1 r1 n2 aaaa|aaaa
+			          b1 r2 n3 aaaa|aaa.`,
+			jobs: `M 2x4
+			       P 1x4
+			       Q 1x1`,
+			set: func(s *model.Snapshot) {
+				s.Jobs[1].Constraints = []model.Constraint{{Left: "${node.unique.id}", Operand: "distinct_property"}}
+			},
+			want: `b1 r1 n1 aaaa|....
+			       b1 r1 n2 aaaa|aaaa
+			       b1 r2 n3 aaaa|aaaQ`,
+			wantCodes: map[string]string{"M": "no_capacity", "P": "behind"},
+			wantHeld:  map[string][]string{"M": {"n1", "n2"}},
+		},
 		"best effort keeps nothing": {
 			cluster: `b1 r1 n1 ....|....
 			          b1 r1 n2 aaaa|a...`,
@@ -249,6 +268,9 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := draw(t, tt.cluster)
 			submit(t, s, tt.jobs)
+			if tt.set != nil {
+				tt.set(s)
+			}
 			plan, err := Decide(s, tt.policy)
 			if err != nil {
 				t.Fatal(err)

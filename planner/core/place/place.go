@@ -70,7 +70,10 @@ func (e *Engine) Place(u *Unit) (r Result, ok bool) {
 	if u.Topology.Mode == model.TopologyRequire {
 		a.required = levelIndex(e.Catalog.Tree, u.Topology.Level)
 	}
-	if !a.run() {
+	used := a.usedQuotas()
+	found := a.run()
+	a.restoreQuotas(used) // the unit may be tried again
+	if !found {
 		e.State.Revert(start)
 		return Result{}, false
 	}
