@@ -242,3 +242,39 @@ func TestSchedulerConfiguration(t *testing.T) {
 		}
 	})
 }
+
+// TestReadBack: a job reads back with what the server added, and registering
+// it as it reads back changes nothing.
+func TestReadBack(t *testing.T) {
+	for _, typ := range []string{api.JobTypeBatch, api.JobTypeService} {
+		t.Run(typ, func(t *testing.T) {
+			each(t, func(t *testing.T, e *env) {
+				j := gate(e.newJob(typ, alike, 2, 1, sleeper))
+				g := j.TaskGroups[0]
+				g.Tasks[0].KillSignal = "SIGTERM"
+				g.Networks = []*api.NetworkResource{{DynamicPorts: []api.Port{{Label: "nccl"}}}}
+				e.register(j)
+				back := e.info(*j.ID)
+				bg := back.TaskGroups[0]
+				want := []*api.Constraint{{LTarget: "${attr.os.signals}", Operand: "set_contains", RTarget: "SIGTERM"}}
+				if diff := cmp.Diff(want, bg.Constraints); diff != "" {
+					t.Errorf("the group's constraints (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(&api.WorkloadIdentity{Name: "default", Audience: []string{"nomadproject.io"}}, bg.Tasks[0].Identity); diff != "" {
+					t.Errorf("the task's identity (-want +got):\n%s", diff)
+				}
+				if got := bg.Networks[0].DynamicPorts[0].HostNetwork; got != "default" {
+					t.Errorf("the port's host network is %q", got)
+				}
+				if back.Migrate != nil || back.Reschedule != nil || bg.ReschedulePolicy == nil {
+					t.Errorf("job has migrate %v, reschedule %v; group has reschedule %v", back.Migrate, back.Reschedule, bg.ReschedulePolicy)
+				}
+				e.register(back)
+				e.register(j)
+				if v := *e.info(*j.ID).Version; v != 0 {
+					t.Errorf("registering what is there made version %d", v)
+				}
+			})
+		})
+	}
+}

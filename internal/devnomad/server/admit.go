@@ -31,6 +31,7 @@ func Admit(job *api.Job) (string, error) {
 		job.Namespace = ptr(api.DefaultNamespace)
 	}
 	clearServerFields(job)
+	normalize(job)
 	var f faults
 	f.job(job)
 	return warnings(job), f.err()

@@ -83,6 +83,14 @@ func diffMaps(a, b map[string]any) (fields []*api.FieldDiff, objects []*api.Obje
 			continue
 		}
 		switch {
+		case k == "Env" || k == "Meta":
+			x, _ := a[k].(map[string]any)
+			y, _ := b[k].(map[string]any)
+			for _, key := range bothKeys(x, y) {
+				if !reflect.DeepEqual(x[key], y[key]) {
+					fields = append(fields, diffField(k+"["+key+"]", x[key], y[key]))
+				}
+			}
 		case isObject(a[k]) || isObject(b[k]):
 			x, _ := a[k].(map[string]any)
 			y, _ := b[k].(map[string]any)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"maps"
+	"strconv"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -66,21 +67,66 @@ func (s *Server) Plan(job *api.Job, diff bool) (*api.JobPlanResponse, error) {
 	return resp, nil
 }
 
-// annotate adds what will happen to a diff's groups.
+// annotate adds what will happen to a diff's groups, counts and tasks.
 func annotate(d *api.JobDiff, ann *api.PlanAnnotations) {
 	for _, g := range d.TaskGroups {
-		u := ann.DesiredTGUpdates[g.Name]
-		if u == nil {
-			continue
+		if u := ann.DesiredTGUpdates[g.Name]; u != nil {
+			g.Updates = groupUpdates(u)
 		}
-		g.Updates = map[string]uint64{}
-		for kind, n := range map[string]uint64{
-			"ignore": u.Ignore, "create": u.Place, "migrate": u.Migrate, "destroy": u.Stop,
-			"in-place update": u.InPlaceUpdate, "create/destroy update": u.DestructiveUpdate, "canary": u.Canary,
-		} {
-			if n > 0 {
-				g.Updates[kind] = n
+		for _, f := range g.Fields {
+			if f.Name == "Count" {
+				annotateCount(f)
 			}
 		}
+		for _, t := range g.Tasks {
+			t.Annotations = append(t.Annotations, taskAnnotation(g, t))
+		}
 	}
+}
+
+func groupUpdates(u *api.DesiredUpdates) map[string]uint64 {
+	out := map[string]uint64{}
+	for kind, n := range map[string]uint64{
+		"ignore": u.Ignore, "create": u.Place, "migrate": u.Migrate, "destroy": u.Stop,
+		"in-place update": u.InPlaceUpdate, "create/destroy update": u.DestructiveUpdate, "canary": u.Canary,
+	} {
+		if n > 0 {
+			out[kind] = n
+		}
+	}
+	return out
+}
+
+func annotateCount(f *api.FieldDiff) {
+	was, _ := strconv.Atoi(f.Old)
+	is, _ := strconv.Atoi(f.New)
+	switch {
+	case is > was:
+		f.Annotations = append(f.Annotations, "forces create")
+	case is < was:
+		f.Annotations = append(f.Annotations, "forces destroy")
+	}
+}
+
+// taskAnnotation says what a changed task means: most changes restart it.
+func taskAnnotation(g *api.TaskGroupDiff, t *api.TaskDiff) string {
+	switch {
+	case t.Type == diffAdded && g.Type == diffAdded:
+		return "forces create"
+	case t.Type == diffDeleted && g.Type == diffDeleted:
+		return "forces destroy"
+	}
+	for _, f := range t.Fields {
+		if f.Name != "KillTimeout" {
+			return "forces create/destroy update"
+		}
+	}
+	for _, o := range t.Objects {
+		switch o.Name {
+		case "Service", "Constraint", "Affinity", "Spread", "LogConfig":
+		default:
+			return "forces create/destroy update"
+		}
+	}
+	return "forces in-place update"
 }
