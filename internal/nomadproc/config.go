@@ -32,8 +32,9 @@ const (
 
 // denied are the fingerprints that clients leave out. The clouds' would try to
 // reach metadata services; Consul's and Vault's would find the developer's.
-// "signal" lists the signals in random order, which gives each node a computed
-// class of its own by luck.
+// "signal", which clientConfig adds, lists the signals in random order: that
+// gives each node a computed class of its own by luck. Without it a job that
+// names a kill_signal finds no node, so it stays on nodes of DistinctClass.
 var denied = []string{"env_aws", "env_gce", "env_azure", "env_digitalocean", "consul", "vault", "cni", "plugins_cni"}
 
 // ports are an agent's.
@@ -102,6 +103,8 @@ func clientConfig(n devcluster.Node, dataDir, pluginDir, bind string, p ports, a
 	c := agentConfig(n.Name, dataDir, bind, p, acl)
 	c["datacenter"] = cmp.Or(n.Datacenter, "dc1")
 	c["plugin_dir"] = pluginDir
+	// Without it clients do not ask drivers for statistics at all.
+	c["telemetry"] = map[string]any{"publish_allocation_metrics": true}
 	deny := denied
 	meta := map[string]string{}
 	maps.Copy(meta, n.Meta)

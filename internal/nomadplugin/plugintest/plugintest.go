@@ -1,5 +1,5 @@
-// Package plugintest has a device plugin for tests. It does what the test says
-// and fails on demand.
+// Package plugintest has a device plugin and a task driver for tests. The device
+// plugin does what the test says and fails on demand.
 package plugintest
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -14,20 +15,26 @@ import (
 	"github.com/caravan-sched/caravan/internal/nomadplugin/attr"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/device"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
 )
 
 // DeviceName is the device plugin's name.
 const DeviceName = "caravan-test-device"
 
-// ServeIfStarted serves the device plugin and exits if Nomad, or the host
-// package, started this binary as a plugin. A test calls it first in TestMain,
-// and then names its own binary as the plugin's.
+// ServeIfStarted serves a plugin and exits if Nomad, or the host package,
+// started this binary as one. A test calls it first in TestMain, and then names
+// its own binary as the plugin's. It is the task driver under the name
+// DriverName, and the device plugin under any other.
 func ServeIfStarted() {
 	if os.Getenv(base.Handshake.MagicCookieKey) != base.Handshake.MagicCookieValue {
 		return
 	}
-	device.Serve(&Device{}, base.Logger())
+	if filepath.Base(os.Args[0]) == DriverName {
+		driver.Serve(&Driver{}, base.Logger())
+	} else {
+		device.Serve(&Device{}, base.Logger())
+	}
 	os.Exit(0)
 }
 

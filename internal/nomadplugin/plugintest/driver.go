@@ -1,0 +1,292 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/caravan-sched/caravan/internal/nomadplugin/attr"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
+)
+
+// DriverName is the task driver's name.
+const DriverName = "caravan-test-driver"
+
+// Driver is a task driver that runs a command without any isolation. Its tasks
+// do not survive its process.
+type Driver struct {
+	mu    sync.Mutex
+	tasks map[string]*task
+}
+
+type task struct {
+	cmd     *exec.Cmd
+	config  driver.TaskConfig
+	started time.Time
+	done    chan struct{}
+	exit    driver.Exit // once done is closed
+}
+
+type taskConfig struct {
+	Command string   `codec:"command"`
+	Args    []string `codec:"args"`
+}
+
+// Info implements base.Plugin.
+func (d *Driver) Info() base.Info { return base.Info{Name: DriverName, Version: "0.1.0"} }
+
+// ConfigSchema implements base.Plugin.
+func (d *Driver) ConfigSchema() *hclspec.Spec { return hclspec.Object(nil) }
+
+// SetConfig implements base.Plugin.
+func (d *Driver) SetConfig(context.Context, base.Config) error { return nil }
+
+// TaskConfigSchema implements driver.Plugin.
+func (d *Driver) TaskConfigSchema() *hclspec.Spec {
+	return hclspec.Object(map[string]*hclspec.Spec{
+		"command": hclspec.Attr("command", "string", true),
+		"args":    hclspec.Attr("args", "list(string)", false),
+	})
+}
+
+// Capabilities implements driver.Plugin.
+func (d *Driver) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Signals: true, Exec: true, NetworkModes: []driver.NetworkMode{driver.NetworkHost}}
+}
+
+// Fingerprint implements driver.Plugin.
+func (d *Driver) Fingerprint(ctx context.Context, send func(driver.Fingerprint) error) error {
+	err := send(driver.Fingerprint{
+		Attributes: map[string]attr.Value{"driver." + DriverName: attr.Bool(true)}, Health: driver.Healthy, Description: "ready",
+	})
+	if err == nil {
+		<-ctx.Done()
+	}
+	return err
+}
+
+// Start implements driver.Plugin.
+func (d *Driver) Start(_ context.Context, config driver.TaskConfig) (driver.Handle, *driver.Network, error) {
+	var c taskConfig
+	if err := config.Decode(&c); err != nil {
+		return driver.Handle{}, nil, err
+	}
+	t := &task{cmd: exec.Command(c.Command, c.Args...), config: config, started: time.Now(), done: make(chan struct{})}
+	t.cmd.Env, t.cmd.Dir = config.Environ(), config.TaskDir()
+	stdout, err := os.OpenFile(config.StdoutPath, os.O_WRONLY, 0)
+	if err != nil {
+		return driver.Handle{}, nil, fmt.Errorf("open output: %w", err)
+	}
+	defer stdout.Close()
+	t.cmd.Stdout = stdout
+	if err := t.cmd.Start(); err != nil {
+		return driver.Handle{}, nil, fmt.Errorf("start command: %w", err)
+	}
+	handle, err := driver.NewHandle(1, config, t.cmd.Process.Pid)
+	if err != nil {
+		return driver.Handle{}, nil, errors.Join(err, t.cmd.Process.Kill())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tasks == nil {
+		d.tasks = map[string]*task{}
+	}
+	d.tasks[config.ID] = t
+	go func() {
+		defer close(t.done)
+		t.exit = exitOf(t.cmd.Wait())
+	}()
+	return handle, nil, nil
+}
+
+func exitOf(err error) driver.Exit {
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return driver.Exit{Signal: int(ws.Signal())}
+		}
+		return driver.Exit{Code: exit.ExitCode()}
+	default:
+		return driver.Exit{Err: err}
+	}
+}
+
+func (d *Driver) find(id string) (*task, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tasks[id]; t != nil {
+		return t, nil
+	}
+	return nil, driver.ErrTaskNotFound
+}
+
+// Recover implements driver.Plugin.
+func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
+	_, err := d.find(h.Config.ID)
+	return err
+}
+
+// Wait implements driver.Plugin.
+func (d *Driver) Wait(ctx context.Context, id string) (driver.Exit, error) {
+	t, err := d.find(id)
+	if err != nil {
+		return driver.Exit{}, err
+	}
+	select {
+	case <-ctx.Done():
+		return driver.Exit{}, ctx.Err()
+	case <-t.done:
+		return t.exit, nil
+	}
+}
+
+// Stop implements driver.Plugin.
+func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration, _ string) error {
+	t, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	if err := t.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(timeout):
+		return t.signal(syscall.SIGKILL)
+	}
+}
+
+func (t *task) signal(s syscall.Signal) error {
+	if err := t.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal task: %w", err)
+	}
+	return nil
+}
+
+// Destroy implements driver.Plugin.
+func (d *Driver) Destroy(_ context.Context, id string, force bool) error {
+	t, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-t.done:
+	default:
+		if !force {
+			return fmt.Errorf("destroy task %q: it is running", id)
+		}
+		if err := t.signal(syscall.SIGKILL); err != nil {
+			return err
+		}
+		<-t.done
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.tasks, id)
+	return nil
+}
+
+// Inspect implements driver.Plugin.
+func (d *Driver) Inspect(_ context.Context, id string) (driver.Status, error) {
+	t, err := d.find(id)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	s := driver.Status{ID: id, Name: t.config.Name, State: driver.StateRunning, Started: t.started}
+	select {
+	case <-t.done:
+		s.State, s.Exit = driver.StateExited, t.exit
+	default:
+	}
+	return s, nil
+}
+
+// Stats implements driver.Plugin.
+func (d *Driver) Stats(ctx context.Context, id string, interval time.Duration, send func(driver.Usage) error) error {
+	if _, err := d.find(id); err != nil {
+		return err
+	}
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		rss := uint64(42 << 20)
+		if err := send(driver.Usage{TaskID: id, Time: time.Now(), Total: driver.ResourceUsage{RSS: &rss}}); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+		}
+	}
+}
+
+// Events implements driver.Plugin.
+func (d *Driver) Events(ctx context.Context, _ func(driver.Event) error) error {
+	<-ctx.Done()
+	return nil
+}
+
+var signals = map[string]syscall.Signal{"SIGUSR1": syscall.SIGUSR1, "SIGHUP": syscall.SIGHUP, "SIGTERM": syscall.SIGTERM}
+
+// Signal implements driver.Plugin.
+func (d *Driver) Signal(_ context.Context, id, name string) error {
+	t, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	s, ok := signals[name]
+	if !ok {
+		return fmt.Errorf("signal %q is not known", name)
+	}
+	return t.signal(s)
+}
+
+func (d *Driver) command(ctx context.Context, id string, command []string) (*exec.Cmd, error) {
+	t, err := d.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if len(command) == 0 {
+		return nil, errors.New("no command")
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env, cmd.Dir = t.config.Environ(), t.config.TaskDir()
+	return cmd, nil
+}
+
+// Exec implements driver.Plugin.
+func (d *Driver) Exec(ctx context.Context, id string, command []string, timeout time.Duration) (driver.ExecResult, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	cmd, err := d.command(ctx, id, command)
+	if err != nil {
+		return driver.ExecResult{}, err
+	}
+	out, err := cmd.Output()
+	return driver.ExecResult{Stdout: out, Exit: exitOf(err)}, nil
+}
+
+// ExecStream implements driver.Plugin.
+func (d *Driver) ExecStream(ctx context.Context, id string, opts driver.ExecOptions) (driver.Exit, error) {
+	cmd, err := d.command(ctx, id, opts.Command)
+	if err != nil {
+		return driver.Exit{}, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = opts.Stdin, opts.Stdout, opts.Stderr
+	return exitOf(cmd.Run()), nil
+}
