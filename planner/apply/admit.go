@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,6 +89,11 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		return false, nil
 	}
 	fit, pinned, why, err := a.rehearse(ctx, inForce, fresh, done)
+	if errors.Is(err, rewrite.ErrPlacement) {
+		// A group of which a part has ended is not to be touched for now; that
+		// is no failed try.
+		return false, fmt.Errorf("admit job %q: %w: %w", j.m.ID, ErrNoFit, err)
+	}
 	if err != nil {
 		a.executor.note(j.key(), deref(j.cur.JobModifyIndex), a.round.view.Taken, err)
 		return false, err
@@ -139,7 +145,7 @@ func (a *admission) rehearse(ctx context.Context, inForce, fresh []model.Member,
 	for len(fresh) > 0 {
 		pinned, err = rewrite.Pin(orig, slices.Concat(inForce, fresh), a.round.pins(), done...)
 		if err != nil {
-			return nil, nil, err.Error(), nil
+			return nil, nil, "", err
 		}
 		a.job.hold(pinned, inForce)
 		refused, whole, err := a.dryRun(ctx, pinned)

@@ -184,6 +184,7 @@ func TestOnNomad(t *testing.T) {
 	t.Run("a gang of whole nodes", r.gang)
 	t.Run("a part-node gang on one node", r.parts)
 	t.Run("a sweep larger than the cluster", r.sweep)
+	t.Run("gangs of groups, one after the other", r.groups)
 	t.Run("a lost race is rolled back whole", r.race)
 	t.Run("ungated, and changed past the gateway", r.changed)
 	t.Run("a batch job that has ended, submitted again", r.again)
@@ -192,7 +193,10 @@ func TestOnNomad(t *testing.T) {
 
 func (r *real) gang(t *testing.T) {
 	r.t = t
-	r.register(gatedFile(realJob("gang", "service", "job", 2, 8, "/bin/sleep", "600")))
+	// Its own update block would have Nomad take it apart, canary first.
+	j := realJob("gang", "service", "job", 2, 8, "/bin/sleep", "600")
+	j.Update = &api.UpdateStrategy{MaxParallel: ptr(1), Canary: ptr(1)}
+	r.register(gatedFile(j))
 	v := r.until("running", phase("gang", record.PhaseRunning))
 	m := r.exact(v, "gang", 2)
 	if n := r.versions("gang"); n != 1 {
@@ -200,6 +204,12 @@ func (r *real) gang(t *testing.T) {
 	}
 	if strings.Contains(strings.Join(deviceConstraints(m.Current), " "), "caravan") {
 		t.Error("a whole-node gang lists its GPUs")
+	}
+	if d, _, err := r.client.Jobs().LatestDeployment("gang", nil); err != nil || d != nil && d.Status == api.DeploymentStatusRunning {
+		t.Errorf("deployment %+v, %v", d, err)
+	}
+	if got := m.Record.Original.TaskGroups[0].Update; got == nil || *got.Canary != 1 {
+		t.Errorf("the user's update block is not remembered: %+v", got)
 	}
 	// Nothing more is written while nothing happens.
 	before := r.versions("gang")
@@ -285,6 +295,31 @@ func (r *real) sweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Fields(string(out)); !slices.Equal(got, []string{"0", "1", "2", "3"}) {
+		t.Errorf("members ran: %v, want each once", got)
+	}
+}
+
+// groups: two gangs of two nodes each on three nodes; the second waits whole
+// until the first has ended, and nothing runs twice.
+func (r *real) groups(t *testing.T) {
+	r.t = t
+	log := filepath.Join(t.TempDir(), "ran")
+	j := realJob("groups", "batch", "group", 2, 8, "/bin/sh", "-c", "echo $NOMAD_GROUP_NAME >>"+log+"; sleep 2")
+	second := realJob("", "batch", "group", 2, 8, "/bin/sh", "-c", "echo $NOMAD_GROUP_NAME >>"+log+"; sleep 2").TaskGroups[0]
+	second.Name = ptr("v")
+	j.TaskGroups = append(j.TaskGroups, second)
+	r.register(gatedFile(j))
+	v := r.until("one runs", phase("groups", record.PhaseRunning))
+	m := r.exact(v, "groups", 2)
+	if m.Members[0].Member.Group != m.Members[1].Member.Group {
+		t.Errorf("a half of each group runs: %+v", m.Members)
+	}
+	r.until("done", gone("groups"))
+	out, err := exec.Command("sort", log).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, []string{"v", "v", "w", "w"}) {
 		t.Errorf("members ran: %v, want each once", got)
 	}
 }
