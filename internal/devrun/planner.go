@@ -57,8 +57,14 @@ func startPlanner(ctx context.Context, cluster devcluster.Cluster, nomadURL, lis
 	// it has to be there while the cluster is taken down in order.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &planner{address: d.Address(), cancel: cancel, ended: make(chan error, 1)}
-	go func() { p.ended <- d.Run(running) }()
-	if err := p.connect(ctx, cluster.Token()); err != nil {
+	waiting, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go func() {
+		err := d.Run(running)
+		giveUp(fmt.Errorf("the planner ended: %w", err))
+		p.ended <- err
+	}()
+	if err := p.connect(waiting, cluster.Token()); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
