@@ -3,6 +3,7 @@ package facts
 import (
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,75 @@ func (e *env) deployment(job string) *api.Deployment {
 		e.t.Fatal(err)
 	}
 	return d
+}
+
+// TestFact14LostNode: when a node is lost, a group with distinct_hosts keeps
+// the member waiting until the node is back; without, Nomad places it again
+// inside the pins.
+func TestFact14LostNode(t *testing.T) {
+	each(t, func(t *testing.T, e *env) {
+		nodes := e.nodes(alike)
+		apart := e.newJob(api.JobTypeService, alike, 2, 2, sleeper)
+		apart.TaskGroups[0].Constraints = []*api.Constraint{pinTo(nodes[:2]...), {Operand: api.ConstraintDistinctHosts, RTarget: "true"}}
+		together := clone(apart)
+		together.ID, together.Name = ptr(*apart.ID+"-together"), ptr(*apart.ID+"-together")
+		together.TaskGroups[0].Constraints = []*api.Constraint{pinTo(nodes[:2]...)}
+		t.Cleanup(func() { e.purge(*together.ID) })
+		e.register(apart)
+		e.register(together)
+		e.running(*apart.ID, 2)
+		e.running(*together.ID, 2)
+
+		lost := e.onNode(*together.ID, nodes)
+		if err := e.c.StopNode(lost.Name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.back(lost) })
+		e.until("node lost", func() (bool, any) { return e.nodeStatus(lost.ID) == api.NodeStatusDown, e.nodeStatus(lost.ID) })
+		e.until("placed again inside the pins", func() (bool, any) {
+			live := e.live(*together.ID)
+			return len(live) == 2 && live[0].NodeID != lost.ID && live[1].NodeID != lost.ID, e.describe(*together.ID)
+		})
+		e.until("the other waits", func() (bool, any) {
+			return len(e.live(*apart.ID)) == 1 && len(e.blocked(*apart.ID)) == 1, e.describe(*apart.ID)
+		})
+		if err := e.c.StartNode(lost.Name); err != nil {
+			t.Fatal(err)
+		}
+		e.until("back with its node", func() (bool, any) {
+			live := e.live(*apart.ID)
+			return len(live) == 2, e.describe(*apart.ID)
+		})
+	})
+}
+
+// onNode picks a node with a member of a job on it.
+func (e *env) onNode(job string, nodes []*api.Node) *api.Node {
+	e.t.Helper()
+	on := e.live(job)[0].NodeID
+	return nodes[slices.IndexFunc(nodes, func(n *api.Node) bool { return n.ID == on })]
+}
+
+func (e *env) nodeStatus(id string) string {
+	n, _, err := e.api.Nodes().Info(id, nil)
+	if err != nil {
+		return err.Error()
+	}
+	return n.Status
+}
+
+// back makes sure that a node is there for the next test.
+func (e *env) back(n *api.Node) {
+	// It fails when the test got so far that the node is back already.
+	_ = e.c.StartNode(n.Name)
+	deadline := time.Now().Add(patience)
+	for e.nodeStatus(n.ID) != api.NodeStatusReady {
+		if time.Now().After(deadline) {
+			e.t.Errorf("node %s does not come back", n.Name)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // TestFact14Disconnect: with disconnect { replace = false } a member on a

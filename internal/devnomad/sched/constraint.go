@@ -66,16 +66,31 @@ func resolve(target string, n *state.Node) (string, bool) {
 	return "", false
 }
 
+// regexps are compiled patterns: a pin is one long pattern that is asked for
+// every node and member.
+type regexps map[string]*regexp.Regexp
+
+// match says whether s matches; a pattern that does not compile matches
+// nothing.
+func (re regexps) match(pattern, s string) bool {
+	c, known := re[pattern]
+	if !known {
+		c, _ = regexp.Compile(pattern) // nil when it is not valid
+		re[pattern] = c
+	}
+	return c != nil && c.MatchString(s)
+}
+
 // meets says whether a node satisfies a constraint by itself; distinct_hosts
 // and distinct_property are decided elsewhere.
-func meets(c *api.Constraint, n *state.Node) bool {
+func meets(re regexps, c *api.Constraint, n *state.Node) bool {
 	l, lOK := resolve(c.LTarget, n)
 	r, rOK := resolve(c.RTarget, n)
-	return check(c.Operand, l, r, lOK, rOK)
+	return check(re, c.Operand, l, r, lOK, rOK)
 }
 
 // check decides a constraint on strings.
-func check(op, l, r string, lOK, rOK bool) bool {
+func check(re regexps, op, l, r string, lOK, rOK bool) bool {
 	both := lOK && rOK
 	switch op {
 	case api.ConstraintDistinctHosts, api.ConstraintDistinctProperty:
@@ -93,8 +108,7 @@ func check(op, l, r string, lOK, rOK bool) bool {
 	case api.ConstraintVersion, api.ConstraintSemver:
 		return both && versionMatches(op, l, r)
 	case api.ConstraintRegex:
-		re, err := regexp.Compile(r)
-		return both && err == nil && re.MatchString(l)
+		return both && re.match(r, l)
 	case api.ConstraintSetContains, api.ConstraintSetContainsAll:
 		return both && setContains(l, r, true)
 	case api.ConstraintSetContainsAny:

@@ -13,14 +13,14 @@ import (
 // deviceMatches says whether a device group satisfies a request's name and
 // constraints, as a group: whether enough instances are free is another
 // question.
-func deviceMatches(d *api.NodeDeviceResource, ask *api.RequestedDevice) bool {
+func deviceMatches(re regexps, d *api.NodeDeviceResource, ask *api.RequestedDevice) bool {
 	if !nameMatches(d, ask.Name) {
 		return false
 	}
 	for _, c := range ask.Constraints {
 		l, lOK := resolveDevice(c.LTarget, d)
 		r, rOK := resolveDevice(c.RTarget, d)
-		if !checkAttribute(c.Operand, l, r, lOK, rOK) {
+		if !checkAttribute(re, c.Operand, l, r, lOK, rOK) {
 			return false
 		}
 	}
@@ -84,7 +84,7 @@ func deviceValue(a *api.Attribute) attr.Value {
 
 // checkAttribute decides a device constraint; numbers compare across units of
 // one base.
-func checkAttribute(op string, l, r attr.Value, lOK, rOK bool) bool {
+func checkAttribute(re regexps, op string, l, r attr.Value, lOK, rOK bool) bool {
 	both := lOK && rOK
 	switch op {
 	case "=", "==", "is", "<", "<=", ">", ">=":
@@ -114,16 +114,16 @@ func checkAttribute(op string, l, r attr.Value, lOK, rOK bool) bool {
 		return !lOK
 	}
 	if op == api.ConstraintVersion || op == api.ConstraintSemver {
-		return both && check(op, l.Text(), r.Text(), true, true)
+		return both && check(re, op, l.Text(), r.Text(), true, true)
 	}
 	x, xText := l.AsString()
 	y, yText := r.AsString()
-	return both && xText && yText && check(op, x, y, true, true)
+	return both && xText && yText && check(re, op, x, y, true, true)
 }
 
 // hasDevices says whether a node has healthy devices for all requests, taken
 // or free.
-func hasDevices(devices []*api.NodeDeviceResource, asks []*api.RequestedDevice) bool {
+func hasDevices(re regexps, devices []*api.NodeDeviceResource, asks []*api.RequestedDevice) bool {
 	left := make([]int, len(devices))
 	for i, d := range devices {
 		for _, x := range d.Instances {
@@ -135,7 +135,7 @@ func hasDevices(devices []*api.NodeDeviceResource, asks []*api.RequestedDevice) 
 	for _, ask := range asks {
 		want := int(deref(ask.Count))
 		for i, d := range devices {
-			if left[i] > 0 && deviceMatches(d, ask) {
+			if left[i] > 0 && deviceMatches(re, d, ask) {
 				take := min(want, left[i])
 				left[i] -= take
 				want -= take
@@ -150,12 +150,13 @@ func hasDevices(devices []*api.NodeDeviceResource, asks []*api.RequestedDevice) 
 
 // deviceUse counts the uses of each healthy instance of a node.
 type deviceUse struct {
+	re      regexps
 	devices []*api.NodeDeviceResource
 	used    map[string]int // by group and ID
 }
 
-func newDeviceUse(devices []*api.NodeDeviceResource, allocs map[string]*api.Allocation) *deviceUse {
-	u := &deviceUse{devices: devices, used: map[string]int{}}
+func newDeviceUse(re regexps, devices []*api.NodeDeviceResource, allocs map[string]*api.Allocation) *deviceUse {
+	u := &deviceUse{re: re, devices: devices, used: map[string]int{}}
 	for _, a := range allocs {
 		if a.AllocatedResources == nil {
 			continue
@@ -188,18 +189,18 @@ func (u *deviceUse) offer(ask *api.RequestedDevice, rng *rand.Rand) (*api.Alloca
 	var best *api.AllocatedDeviceResource
 	bestScore := 0.0
 	for _, d := range u.devices {
-		if !deviceMatches(d, ask) {
+		if !deviceMatches(u.re, d, ask) {
 			continue
 		}
 		var free []string
 		for _, x := range d.Instances {
-			if x.Healthy && u.used[instanceKey(d.Vendor, d.Type, d.Name, x.ID)] == 0 && idAllowed(x.ID, d, ask.Constraints) {
+			if x.Healthy && u.used[instanceKey(d.Vendor, d.Type, d.Name, x.ID)] == 0 && idAllowed(u.re, x.ID, d, ask.Constraints) {
 				free = append(free, x.ID)
 			}
 		}
 		if want := int(deref(ask.Count)); len(free) >= want {
 			rng.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-			score := affinityScore(d, ask)
+			score := affinityScore(u.re, d, ask)
 			if best != nil && score < bestScore {
 				continue
 			}
@@ -213,12 +214,12 @@ func (u *deviceUse) offer(ask *api.RequestedDevice, rng *rand.Rand) (*api.Alloca
 	return best, ""
 }
 
-func affinityScore(d *api.NodeDeviceResource, ask *api.RequestedDevice) float64 {
+func affinityScore(re regexps, d *api.NodeDeviceResource, ask *api.RequestedDevice) float64 {
 	score := 0.0
 	for _, a := range ask.Affinities {
 		l, lOK := resolveDevice(a.LTarget, d)
 		r, rOK := resolveDevice(a.RTarget, d)
-		if checkAttribute(a.Operand, l, r, lOK, rOK) {
+		if checkAttribute(re, a.Operand, l, r, lOK, rOK) {
 			score += float64(deref(a.Weight))
 		}
 	}
@@ -227,7 +228,7 @@ func affinityScore(d *api.NodeDeviceResource, ask *api.RequestedDevice) float64 
 
 // idAllowed narrows a ${device.ids} constraint down to one instance: the
 // constraint's other side must contain it.
-func idAllowed(id string, d *api.NodeDeviceResource, cs []*api.Constraint) bool {
+func idAllowed(re regexps, id string, d *api.NodeDeviceResource, cs []*api.Constraint) bool {
 	for _, c := range cs {
 		other := ""
 		switch "${device.ids}" {
@@ -239,7 +240,7 @@ func idAllowed(id string, d *api.NodeDeviceResource, cs []*api.Constraint) bool 
 			continue
 		}
 		target, ok := resolveDevice(other, d)
-		if !ok || !checkAttribute(c.Operand, target, attr.String(id), true, true) {
+		if !ok || !checkAttribute(re, c.Operand, target, attr.String(id), true, true) {
 			return false
 		}
 	}

@@ -45,7 +45,7 @@ func (r *run) feasible(job *api.Job, tg *api.TaskGroup, n *state.Node, m *metric
 		filter(m, n, "computed class ineligible")
 		return false
 	}
-	if !satisfies(job.Constraints, n, m) {
+	if !satisfies(r.re, job.Constraints, n, m) {
 		e.setJob(n.ComputedClass, ineligible)
 		return false
 	}
@@ -57,7 +57,7 @@ func (r *run) feasible(job *api.Job, tg *api.TaskGroup, n *state.Node, m *metric
 	case eligible:
 		return r.distinct(job, tg, n, m)
 	}
-	if !groupFeasible(tg, n, m) {
+	if !groupFeasible(r.re, tg, n, m) {
 		e.setGroup(*tg.Name, n.ComputedClass, ineligible)
 		return false
 	}
@@ -66,21 +66,21 @@ func (r *run) feasible(job *api.Job, tg *api.TaskGroup, n *state.Node, m *metric
 }
 
 // groupFeasible runs the checks that are cached by class.
-func groupFeasible(tg *api.TaskGroup, n *state.Node, m *metrics) bool {
+func groupFeasible(re regexps, tg *api.TaskGroup, n *state.Node, m *metrics) bool {
 	for _, t := range tg.Tasks {
 		if d := n.Drivers[t.Driver]; d == nil || !d.Detected || !d.Healthy {
 			filter(m, n, "missing drivers")
 			return false
 		}
 	}
-	if !satisfies(groupConstraints(tg), n, m) {
+	if !satisfies(re, groupConstraints(tg), n, m) {
 		return false
 	}
 	var asks []*api.RequestedDevice
 	for _, t := range tg.Tasks {
 		asks = append(asks, t.Resources.Devices...)
 	}
-	if len(asks) > 0 && !hasDevices(n.NodeResources.Devices, asks) {
+	if len(asks) > 0 && !hasDevices(re, n.NodeResources.Devices, asks) {
 		filter(m, n, "missing devices")
 		return false
 	}
@@ -106,9 +106,9 @@ func hasNetwork(n *state.Node, mode string) bool {
 	return false
 }
 
-func satisfies(cs []*api.Constraint, n *state.Node, m *metrics) bool {
+func satisfies(re regexps, cs []*api.Constraint, n *state.Node, m *metrics) bool {
 	for _, c := range cs {
-		if !meets(c, n) {
+		if !meets(re, c, n) {
 			filter(m, n, constraintText(c))
 			return false
 		}

@@ -47,7 +47,7 @@ func (r *run) fit(tg *api.TaskGroup, n *state.Node, allocs map[string]*api.Alloc
 			return nil, "network: " + why
 		}
 	}
-	devices := newDeviceUse(n.NodeResources.Devices, allocs)
+	devices := newDeviceUse(r.re, n.NodeResources.Devices, allocs)
 	total := n.NodeResources
 	perCore := int64(0)
 	if total.Cpu.TotalCpuCores > 0 {

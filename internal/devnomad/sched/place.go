@@ -105,19 +105,19 @@ func (r *run) score(job *api.Job, tg *api.TaskGroup, o *option, avoid map[string
 		terms++
 		sum--
 	}
-	if s, ok := affinity(append(slices.Clone(job.Affinities), tg.Affinities...), o.node); ok {
+	if s, ok := affinity(r.re, append(slices.Clone(job.Affinities), tg.Affinities...), o.node); ok {
 		terms++
 		sum += s
 	}
 	return sum / terms
 }
 
-func affinity(as []*api.Affinity, n *state.Node) (float64, bool) {
+func affinity(re regexps, as []*api.Affinity, n *state.Node) (float64, bool) {
 	total, got := 0.0, 0.0
 	for _, a := range as {
 		w := float64(deref(a.Weight))
 		total += math.Abs(w)
-		if meets(&api.Constraint{LTarget: a.LTarget, Operand: a.Operand, RTarget: a.RTarget}, n) {
+		if meets(re, &api.Constraint{LTarget: a.LTarget, Operand: a.Operand, RTarget: a.RTarget}, n) {
 			got += w
 		}
 	}

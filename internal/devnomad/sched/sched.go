@@ -66,7 +66,7 @@ func Process(st State, eval *api.Evaluation, now time.Time, rng *rand.Rand) *Out
 	k := state.Key{Namespace: eval.Namespace, ID: eval.JobID}
 	r := &run{
 		st: st, eval: eval, key: k, job: st.Job(k), now: now, rng: rng,
-		proposed: newProposal(st),
+		proposed: newProposal(st), re: regexps{},
 		out: &Outcome{
 			Queued:      map[string]int{},
 			Annotations: &api.PlanAnnotations{DesiredTGUpdates: map[string]*api.DesiredUpdates{}},
@@ -100,6 +100,7 @@ type run struct {
 	now      time.Time
 	rng      *rand.Rand
 	proposed *proposal
+	re       regexps
 	eligible *eligibility
 	out      *Outcome
 

@@ -51,7 +51,7 @@ func TestConstraints(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := meets(&api.Constraint{LTarget: tt.l, Operand: tt.op, RTarget: tt.r}, n); got != tt.want {
+			if got := meets(regexps{}, &api.Constraint{LTarget: tt.l, Operand: tt.op, RTarget: tt.r}, n); got != tt.want {
 				t.Errorf("%s %s %s is %v, want %v", tt.l, tt.op, tt.r, got, tt.want)
 			}
 		})
@@ -92,7 +92,7 @@ func TestDeviceMatches(t *testing.T) {
 			if tt.op != "" {
 				ask.Constraints = []*api.Constraint{{LTarget: tt.l, Operand: tt.op, RTarget: tt.r}}
 			}
-			if got := deviceMatches(gpuGroup(4), ask); got != tt.want {
+			if got := deviceMatches(regexps{}, gpuGroup(4), ask); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
@@ -104,7 +104,7 @@ func TestDeviceMatches(t *testing.T) {
 func TestOffer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		g := gpuGroup(8)
-		u := newDeviceUse([]*api.NodeDeviceResource{g}, nil)
+		u := newDeviceUse(regexps{}, []*api.NodeDeviceResource{g}, nil)
 		var named, usable []string
 		for _, x := range g.Instances {
 			x.Healthy = rapid.Bool().Draw(rt, "healthy")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -72,42 +73,38 @@ func (s *Server) StopAlloc(id string, noDelay, reschedule bool) (*api.AllocStopR
 	return resp, err
 }
 
-// GC forgets what is over, as a forced garbage collection does: stopped or
-// dead jobs without live allocations, terminal allocations of older versions,
-// finished evaluations, and nodes that are down with nothing on them.
+// GC forgets what is over, as a forced garbage collection does: dead jobs
+// without live allocations, what purged jobs left behind, and nodes that are
+// down with nothing on them.
 func (s *Server) GC() error {
 	return s.update(state.EventJobDeregistered, func(tx *state.Tx) error {
 		for _, job := range tx.Jobs("*") {
-			k := state.JobKey(job)
-			if deref(job.Status) != state.JobDead || job.IsPeriodic() || job.IsParameterized() {
-				continue
+			over := deref(job.Status) == state.JobDead && !job.IsPeriodic() && !job.IsParameterized()
+			if over && !anyLive(tx.AllocsOfJob(state.JobKey(job))) {
+				tx.DeleteJob(state.JobKey(job))
 			}
-			live := false
-			for _, a := range tx.AllocsOfJob(k) {
-				live = live || !a.ClientTerminalStatus()
-			}
-			if live {
-				continue
-			}
-			for _, a := range tx.AllocsOfJob(k) {
+		}
+		for _, a := range tx.Allocs() {
+			if tx.Job(state.Key{Namespace: a.Namespace, ID: a.JobID}) == nil && a.ClientTerminalStatus() {
 				tx.DeleteAlloc(a.ID)
 			}
-			for _, e := range tx.EvalsOfJob(k) {
+		}
+		for _, e := range tx.Evals() {
+			if tx.Job(state.Key{Namespace: e.Namespace, ID: e.JobID}) == nil && state.EvalTerminal(e) {
 				tx.DeleteEval(e.ID)
 			}
-			tx.DeleteJob(k)
 		}
 		for _, n := range tx.Nodes() {
-			live := false
-			for _, a := range tx.AllocsOfNode(n.ID) {
-				live = live || !a.ClientTerminalStatus()
-			}
-			if n.Status == api.NodeStatusDown && !live {
+			if n.Status == api.NodeStatusDown && !anyLive(tx.AllocsOfNode(n.ID)) {
 				tx.DeleteNode(n.ID)
 			}
 		}
 		return nil
 	})
+}
+
+func anyLive(as []*api.Allocation) bool {
+	return slices.ContainsFunc(as, func(a *api.Allocation) bool { return !a.ClientTerminalStatus() })
 }
 
 // SetSchedulerConfig changes the scheduler configuration; with cas only if the

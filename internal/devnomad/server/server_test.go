@@ -343,3 +343,32 @@ func TestAdmitReportsEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// TestGC: a forced collection takes what is over and leaves what is not.
+func TestGC(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	for _, id := range []string{"live", "dead", "purged", "stopping"} {
+		w.register(job(id, api.JobTypeBatch, 1, 1))
+		w.report(api.AllocClientStatusRunning, w.wanted(id)...)
+	}
+	for _, id := range []string{"dead", "purged", "stopping"} {
+		if _, err := w.s.Deregister(jobKey(id), id == "purged", 0); err != nil {
+			t.Fatal(err)
+		}
+		w.s.Step()
+		if id != "stopping" {
+			w.report(api.AllocClientStatusComplete, w.allocs(id)...)
+		}
+	}
+	if err := w.s.GC(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"live": 1, "dead": 0, "purged": 0, "stopping": 1}
+	got := map[string]int{}
+	for id := range want {
+		got[id] = len(w.allocs(id))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("allocations left (-want +got):\n%s", diff)
+	}
+}
