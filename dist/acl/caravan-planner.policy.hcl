@@ -1,0 +1,22 @@
+# What the planner needs. It reads everything, because work that it does not
+# manage takes room too, and changes jobs in the namespaces that it serves.
+namespace "*" {
+  capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle"]
+}
+
+# Its records, in the namespace of state.namespace.
+namespace "default" {
+  variables {
+    path "caravan/*" {
+      capabilities = ["list", "read", "write", "destroy"]
+    }
+  }
+}
+
+node {
+  policy = "read"
+}
+
+operator {
+  policy = "read"
+}

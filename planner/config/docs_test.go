@@ -1,0 +1,80 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// examples are the document's HCL blocks by what they are.
+func examples(t *testing.T) map[string][]string {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/operators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]string{}
+	for _, m := range regexp.MustCompile("(?s)```hcl (\\w+)\n(.*?)```").FindAllStringSubmatch(string(b), -1) {
+		out[m[1]] = append(out[m[1]], m[2])
+	}
+	return out
+}
+
+func TestOperatorsDocument(t *testing.T) {
+	all := examples(t)
+	for kind, want := range map[string]int{"agent": 1, "policy": 1, "config": 3, "topology": 1} {
+		if len(all[kind]) != want {
+			t.Errorf("the document has %d examples of kind %s, want %d", len(all[kind]), kind, want)
+		}
+	}
+	for i, src := range all["config"] {
+		if _, err := Parse([]byte(src), "operators.md", noEnv, noRead); err != nil {
+			t.Errorf("configuration %d: %v", i, err)
+		}
+	}
+	for _, src := range all["topology"] {
+		top, err := ParseTopology([]byte(src), "operators.md", testLevels)
+		if err != nil || len(top.Places) != 21 {
+			t.Errorf("topology file: %v, %+v; want 21 nodes", err, top)
+		}
+	}
+	for _, kind := range []string{"agent", "policy"} {
+		for _, src := range all[kind] {
+			if _, diags := hclsyntax.ParseConfig([]byte(src), kind, hcl.InitialPos); diags.HasErrors() {
+				t.Error(diags)
+			}
+		}
+	}
+}
+
+// The reference shows the defaults, so it must give the default configuration.
+func TestReferenceShowsDefaults(t *testing.T) {
+	reference := examples(t)["config"][1]
+	got, err := Parse([]byte(reference), "operators.md", noEnv, noRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Managed.ExemptNamespaces, want.Managed.ExemptNodePools = []string{}, []string{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the reference (-want +got):\n%s", diff)
+	}
+}
+
+func TestPolicyFileIsTheDocumentsOne(t *testing.T) {
+	b, err := os.ReadFile("../../dist/acl/caravan-planner.policy.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment := regexp.MustCompile(`(?m)^#.*\n`)
+	if diff := cmp.Diff(examples(t)["policy"][0], comment.ReplaceAllString(string(b), "")); diff != "" {
+		t.Errorf("policy (-document +file):\n%s", diff)
+	}
+	if _, diags := hclsyntax.ParseConfig(b, "policy", hcl.InitialPos); diags.HasErrors() {
+		t.Error(diags)
+	}
+}
