@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 // orders are the policies that policy.order may name.
-var orders = []string{DefaultOrder}
+var orders = []string{queue.OrderFIFO, queue.OrderBestEffort}
 
 var logLevels = []string{"trace", "debug", "info", "warn", "error"}
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 // Config is the planner's whole configuration, complete and valid.
@@ -113,7 +114,7 @@ const (
 	DefaultListen       = "127.0.0.1:4656"
 	DefaultNomadAddress = "http://127.0.0.1:4646"
 	DefaultDevice       = "nvidia/gpu"
-	DefaultOrder        = "fifo"
+	DefaultOrder        = queue.OrderFIFO
 	DefaultDeadline     = 60 * time.Second
 	DefaultRetryInitial = 5 * time.Second
 	DefaultRetryMax     = 5 * time.Minute

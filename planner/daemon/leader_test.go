@@ -94,8 +94,12 @@ func TestLeaderRenewsAndReleases(t *testing.T) {
 		if !leading(l) {
 			t.Error("not leading after ten leases")
 		}
-		if lock.renewals < 20 {
-			t.Errorf("%d renewals in ten leases", lock.renewals)
+		synctest.Wait()
+		lock.mu.Lock()
+		renewals := lock.renewals
+		lock.mu.Unlock()
+		if renewals < 20 {
+			t.Errorf("%d renewals in ten leases", renewals)
 		}
 		term, _ := l.get()
 		end()
