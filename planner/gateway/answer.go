@@ -29,17 +29,19 @@ func problemf(status int, format string, args ...any) *problem {
 	return &problem{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// answer writes v as Nomad would: JSON, indented when the query asks for
+// encodeFor encodes v as Nomad would: JSON, indented when the query asks for
 // "pretty".
-func answer(w http.ResponseWriter, r *http.Request, index uint64, v any) error {
-	var body []byte
-	var err error
+func encodeFor(r *http.Request, v any) ([]byte, error) {
 	if pretty, ok := r.URL.Query()["pretty"]; ok && (len(pretty) == 0 || pretty[0] != "0") {
-		body, err = json.MarshalIndent(v, "", "    ")
-		body = append(body, '\n')
-	} else {
-		body, err = json.Marshal(v)
+		body, err := json.MarshalIndent(v, "", "    ")
+		return append(body, '\n'), err
 	}
+	return json.Marshal(v)
+}
+
+// answer writes v as Nomad would.
+func answer(w http.ResponseWriter, r *http.Request, index uint64, v any) error {
+	body, err := encodeFor(r, v)
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}

@@ -31,6 +31,8 @@ type fakeNomad struct {
 	changed  chan struct{}
 	index    uint64
 	jobs     map[string]*api.Job
+	versions map[string][]*api.Job
+	allocs   map[string]*api.Allocation
 	evals    map[string][]*api.Evaluation
 	requests []seen
 	// tokens, when set, are those that may register.
@@ -44,7 +46,7 @@ type fakeNomad struct {
 
 func newFakeNomad() *fakeNomad {
 	f := &fakeNomad{
-		index: 100, jobs: map[string]*api.Job{}, evals: map[string][]*api.Evaluation{},
+		index: 100, jobs: map[string]*api.Job{}, versions: map[string][]*api.Job{}, allocs: map[string]*api.Allocation{}, evals: map[string][]*api.Evaluation{},
 		changed: make(chan struct{}), mux: http.NewServeMux(),
 	}
 	f.mux.HandleFunc("/v1/jobs", f.register(""))
@@ -56,12 +58,18 @@ func newFakeNomad() *fakeNomad {
 				return
 			}
 		}
-		if r.Method == http.MethodGet {
+		switch r.Method {
+		case http.MethodGet:
 			f.get(w, r, rest)
+			return
+		case http.MethodDelete:
+			f.deregister(w, r, rest)
 			return
 		}
 		f.register(rest)(w, r)
 	})
+	f.mux.HandleFunc("/v1/allocation/", f.allocation)
+	f.mux.HandleFunc("/v1/client/allocation/", f.allocation)
 	f.mux.HandleFunc("/v1/acl/token/self", func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"AccessorID": "acc-1", "Name": "alice"})
 	})
@@ -134,7 +142,9 @@ func (f *fakeNomad) store(key string, job *api.Job) api.JobRegisterResponse {
 	f.index++
 	index, status, stop := f.index, "pending", false
 	job.JobModifyIndex, job.ModifyIndex, job.Status, job.Stop = &index, &index, &status, &stop
+	job.Version = new(uint64(len(f.versions[key])))
 	f.jobs[key] = job
+	f.versions[key] = append(f.versions[key], job)
 	e := &api.Evaluation{
 		ID: fmt.Sprintf("eval-%d", index), JobID: *job.ID, CreateIndex: index, ModifyIndex: index, JobModifyIndex: index,
 		Status: api.EvalStatusComplete, TriggeredBy: "job-register",
@@ -160,16 +170,11 @@ func (f *fakeNomad) get(w http.ResponseWriter, r *http.Request, id string) {
 	_ = json.NewEncoder(w).Encode(job)
 }
 
-func queryNamespace(r *http.Request) string {
-	if ns := r.URL.Query().Get("namespace"); ns != "" {
-		return ns
-	}
-	return api.DefaultNamespace
-}
-
 func (f *fakeNomad) sub(w http.ResponseWriter, r *http.Request, id, what string) {
 	key := queryNamespace(r) + "/" + id
 	switch what {
+	case "/versions", "/revert", "/scale", "/dispatch", "/allocations", "/submission", "/summary":
+		f.more(w, r, key, what)
 	case "/evaluations":
 		f.evaluations(w, r, key)
 	case "/evaluate":

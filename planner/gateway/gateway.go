@@ -89,6 +89,8 @@ type Gateway struct {
 	proxy *httputil.ReverseProxy
 	http  *http.Client
 	log   hclog.Logger
+	// covered are members that were stopped or restarted with their gang.
+	covered covered
 }
 
 // New returns a Gateway. The error names every missing or wrong setting.
@@ -161,6 +163,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveRegister(w, r, rt.jobID)
 	case kindPlan:
 		g.servePlan(w, r, rt.jobID)
+	case kindRevert:
+		g.serveRevert(w, r, rt.jobID)
+	case kindScale:
+		g.serveScale(w, r, rt.jobID)
+	case kindDispatch:
+		g.serveDispatch(w, r, rt.jobID)
+	case kindJob, kindVersions, kindScaleStatus, kindSummary:
+		g.serveView(w, r, rt)
+	case kindAllocStop, kindAllocRestart:
+		g.serveMember(w, r, rt)
 	case kindRedirect:
 		redirect(w, r, rt.target)
 	case kindRefuse:

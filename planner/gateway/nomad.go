@@ -57,6 +57,18 @@ func withoutConnection(h http.Header) http.Header {
 // user's token, and the query of r, so to the same namespace and region. path is
 // escaped; "" is r's own. A nil body sends none.
 func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string, body any) (*reply, *problem) {
+	if body == nil {
+		return g.sendBody(ctx, r, method, path, nil)
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, problemf(http.StatusBadRequest, "The job cannot be encoded: %v.", err)
+	}
+	return g.sendBody(ctx, r, method, path, data)
+}
+
+// sendBody is send with a body that is encoded already.
+func (g *Gateway) sendBody(ctx context.Context, r *http.Request, method, path string, body []byte) (*reply, *problem) {
 	if path == "" {
 		path = r.URL.EscapedPath()
 	}
@@ -65,12 +77,8 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 		target += "?" + r.URL.RawQuery
 	}
 	var content io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return nil, problemf(http.StatusBadRequest, "The job cannot be encoded: %v.", err)
-		}
-		content = bytes.NewReader(data)
+	if len(body) > 0 {
+		content = bytes.NewReader(body)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, content)
 	if err != nil {

@@ -31,10 +31,15 @@ func (g *Gateway) servePlan(w http.ResponseWriter, r *http.Request, pathID strin
 		g.pass(w, r, body)
 		return
 	}
+	if g.launches(req.Job) {
+		g.planPeriodic(w, r, req)
+		return
+	}
 	s, p := g.newSubmission(r, api.JobRegisterRequest{
 		Job: req.Job, PolicyOverride: req.PolicyOverride, WriteRequest: req.WriteRequest,
-	}, body, &api.JobPlanRequest{})
+	})
 	if p == nil {
+		s.noteUnknown(body, &api.JobPlanRequest{})
 		p = g.plan(w, r, s, req.Diff)
 	}
 	if p != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -47,8 +48,14 @@ func (g *Gateway) serveRegister(w http.ResponseWriter, r *http.Request, pathID s
 		g.pass(w, r, body)
 		return
 	}
-	s, p := g.newSubmission(r, req, body, &api.JobRegisterRequest{})
+	if g.launches(req.Job) {
+		g.registerPeriodic(w, r, req)
+		return
+	}
+	s, p := g.newSubmission(r, req)
 	if p == nil {
+		s.noteUnknown(body, &api.JobRegisterRequest{})
+		s.method, s.path = r.Method, r.URL.EscapedPath()
 		p = g.register(w, r, s, body)
 	}
 	if p != nil {
@@ -64,19 +71,37 @@ func (g *Gateway) takes(r *http.Request, job *api.Job, write api.WriteRequest) b
 	namespace := namespaceOf(r, write, job)
 	job.Namespace = &namespace
 	job.Dispatched, job.ParentID = false, nil
-	return !deref(job.Stop) && g.cfg.Managed(job)
+	return !deref(job.Stop) && (g.cfg.Managed(job) || g.launches(job))
 }
 
-// register brings a submission in. It answers itself unless it returns a
-// problem.
+// register brings a submission in and answers it as a registration. It answers
+// itself unless it returns a problem. body is the request's.
 func (g *Gateway) register(w http.ResponseWriter, r *http.Request, s *submission, body []byte) *problem {
+	out, p := g.take(r, s)
+	switch {
+	case p != nil:
+		return p
+	case out.released:
+		g.pass(w, r, body)
+		return nil
+	case out.refused != nil:
+		relay(w, out.refused)
+		return nil
+	}
+	if err := g.answerRegistered(w, r, s, out); err != nil {
+		g.log.Debug("answer registration", "namespace", s.namespace, "job", s.id, "error", err)
+	}
+	return nil
+}
+
+// take brings a submission in, again when the job has changed meanwhile.
+func (g *Gateway) take(r *http.Request, s *submission) (outcome, *problem) {
 	// Nothing is read or written on a user's behalf before Nomad has accepted
 	// the job and the user's token for it.
-	if a, p := g.rehearse(r, s); p != nil {
-		return p
-	} else if a != nil {
-		relay(w, a)
-		return nil
+	if !s.asPlanner {
+		if a, p := g.rehearse(r, s); p != nil || a != nil {
+			return outcome{refused: a}, p
+		}
 	}
 	for range attempts {
 		out, err := g.attempt(r, s)
@@ -86,23 +111,14 @@ func (g *Gateway) register(w http.ResponseWriter, r *http.Request, s *submission
 			g.log.Debug("register again", "namespace", s.namespace, "job", s.id)
 			continue
 		case errors.As(err, &p):
-			return p
+			return outcome{}, p
 		case err != nil:
 			g.log.Error("register job", "namespace", s.namespace, "job", s.id, "error", err)
-			return problemf(http.StatusServiceUnavailable, "Caravan could not take job %q in, nothing was registered: %v. Try again; if it stays so, see the log of caravan agent.", s.id, err)
-		case out.released:
-			g.pass(w, r, body)
-			return nil
-		case out.refused != nil:
-			relay(w, out.refused)
-			return nil
+			return outcome{}, problemf(http.StatusServiceUnavailable, "Caravan could not take job %q in, nothing was registered: %v. Try again; if it stays so, see the log of caravan agent.", s.id, err)
 		}
-		if err := g.answerRegistered(w, r, s, out); err != nil {
-			g.log.Debug("answer registration", "namespace", s.namespace, "job", s.id, "error", err)
-		}
-		return nil
+		return out, nil
 	}
-	return problemf(http.StatusConflict, "Job %q changes faster than it can be registered, nothing was registered. Try again in a moment.", s.id)
+	return outcome{}, problemf(http.StatusConflict, "Job %q changes faster than it can be registered, nothing was registered. Try again in a moment.", s.id)
 }
 
 // rehearse lets Nomad check the gated job and the user's rights to it without
@@ -114,7 +130,7 @@ func (g *Gateway) rehearse(r *http.Request, s *submission) (*reply, *problem) {
 	if err != nil {
 		return nil, problemf(http.StatusBadRequest, "Job %q cannot be gated: %v.", s.id, err)
 	}
-	a, p := g.send(r.Context(), r, r.Method, "", s.requestFor(gated, neverIndex))
+	a, p := g.send(r.Context(), r, s.method, s.path, s.requestFor(gated, neverIndex))
 	switch {
 	case p != nil:
 		return nil, p
@@ -165,6 +181,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 	if same(s, rec, current) {
 		return outcome{unchanged: rec.Phase != record.PhaseReleased, released: rec.Phase == record.PhaseReleased, current: current, record: rec}, nil
 	}
+	g.findSource(r.Context(), s, current)
 	next := g.newRecord(r, s, rec, current)
 	if live(current) && rec != nil {
 		pinned, _, err := g.keep(r, s, rec)
@@ -197,14 +214,18 @@ func (g *Gateway) look(ctx context.Context, namespace, id string) (*record.Recor
 		return nil, nil, fmt.Errorf("read record: %w", err)
 	}
 	current, _, err := g.cfg.Client.Jobs().Info(id, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
-	var status api.UnexpectedResponseError
 	switch {
-	case errors.As(err, &status) && status.StatusCode() == http.StatusNotFound:
+	case isNotFound(err):
 		current = nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read job with the planner's own token: %w", err)
 	}
 	return rec, current, nil
+}
+
+func isNotFound(err error) bool {
+	var status api.UnexpectedResponseError
+	return errors.As(err, &status) && status.StatusCode() == http.StatusNotFound
 }
 
 // live says whether a job runs or may run.
@@ -261,7 +282,7 @@ func (g *Gateway) commit(r *http.Request, s *submission, old, next *record.Recor
 	if current != nil {
 		index = deref(current.JobModifyIndex)
 	}
-	a, p := g.send(ctx, r, r.Method, "", s.requestFor(job, index))
+	a, p := g.registerIn(ctx, r, s, job, index)
 	if p == nil && a.ok() {
 		out := outcome{accepted: a}
 		if err := errors.Join(json.Unmarshal(a.body, &out.fields), json.Unmarshal(a.body, &out.response)); err == nil {
@@ -281,6 +302,30 @@ func (g *Gateway) commit(r *http.Request, s *submission, old, next *record.Recor
 		return outcome{}, errAgain
 	}
 	return outcome{refused: a}, nil
+}
+
+// registerIn registers job at exactly that index: in the user's name, or in the
+// planner's where Nomad has found the user allowed to do what needs it.
+func (g *Gateway) registerIn(ctx context.Context, r *http.Request, s *submission, job *api.Job, index uint64) (*reply, *problem) {
+	if !s.asPlanner {
+		return g.send(ctx, r, s.method, s.path, s.requestFor(job, index))
+	}
+	resp, meta, err := g.cfg.Client.Jobs().RegisterOpts(job, &api.RegisterOptions{
+		EnforceIndex: true, ModifyIndex: index, PolicyOverride: s.register.PolicyOverride, Submission: s.register.Submission,
+	}, (&api.WriteOptions{Namespace: s.namespace}).WithContext(ctx))
+	var refused api.UnexpectedResponseError
+	if errors.As(err, &refused) && refused.HasStatusCode() {
+		return &reply{status: refused.StatusCode(), header: http.Header{}, body: []byte(refused.Body())}, nil
+	}
+	if err != nil {
+		return nil, unreachable(g.cfg.Nomad, err)
+	}
+	body, err := json.Marshal(resp)
+	if err != nil {
+		return nil, problemf(http.StatusBadGateway, "Nomad's answer to the registration of job %q cannot be encoded: %v.", s.id, err)
+	}
+	header := http.Header{"X-Nomad-Index": {strconv.FormatUint(meta.LastIndex, 10)}}
+	return &reply{status: http.StatusOK, header: header, body: body}, nil
 }
 
 // putBack undoes the writing of next. If the planner wrote in between it is

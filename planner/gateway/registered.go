@@ -24,8 +24,6 @@ const pollEvery = 100 * time.Millisecond
 // with the decision among the warnings and an evaluation that says something
 // about it.
 func (g *Gateway) answerRegistered(w http.ResponseWriter, r *http.Request, s *submission, out outcome) error {
-	ctx, cancel := context.WithTimeout(r.Context(), max(g.cfg.Wait, 0))
-	defer cancel()
 	resp, header := out.response, http.Header{}
 	if out.unchanged {
 		if p := g.unchanged(r, s, out.current, &resp); p != nil {
@@ -35,7 +33,7 @@ func (g *Gateway) answerRegistered(w http.ResponseWriter, r *http.Request, s *su
 	} else {
 		header = withoutConnection(out.accepted.header)
 	}
-	notes := append([]string{g.decision(ctx, s, out, &resp)}, s.notes...)
+	notes := append([]string{g.awaitDecision(r, s, out, &resp)}, s.notes...)
 	resp.Warnings = joinWarnings(resp.Warnings, notes)
 	for name, values := range header {
 		if name != "Content-Type" {
@@ -121,6 +119,13 @@ func newest(evals []*api.Evaluation, want func(*api.Evaluation) bool) *api.Evalu
 		}
 	}
 	return best
+}
+
+// awaitDecision is decision within the time that an answer may wait.
+func (g *Gateway) awaitDecision(r *http.Request, s *submission, out outcome, resp *api.JobRegisterResponse) string {
+	ctx, cancel := context.WithTimeout(r.Context(), max(g.cfg.Wait, 0))
+	defer cancel()
+	return g.decision(ctx, s, out, resp)
 }
 
 // decision says in a line what was decided, and moves the answer on to the

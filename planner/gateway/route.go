@@ -17,6 +17,21 @@ const (
 	kindRegister
 	// kindPlan: the body is a job to be planned.
 	kindPlan
+	// kindRevert: the body names a version of the job to go back to.
+	kindRevert
+	// kindScale: the body is a new count for one of the job's groups.
+	kindScale
+	// kindDispatch: the body is the input of a parameterized job.
+	kindDispatch
+	// kindJob, kindVersions, kindScaleStatus, kindSummary: what Nomad answers is
+	// shown in the user's terms.
+	kindJob
+	kindVersions
+	kindScaleStatus
+	kindSummary
+	// kindAllocStop, kindAllocRestart: a member of a gang may be meant.
+	kindAllocStop
+	kindAllocRestart
 	// kindRedirect: Nomad would redirect to the clean form of the path; so
 	// does the gateway, and looks at the request when it comes back.
 	kindRedirect
@@ -28,7 +43,8 @@ const (
 // route is a classified request.
 type route struct {
 	kind kind
-	// jobID is the job that the path names; "" for /v1/jobs.
+	// jobID is the job that the path names, "" for /v1/jobs; for an allocation's
+	// kinds, the allocation.
 	jobID string
 	// target is the clean form of the path, escaped, for kindRedirect.
 	target string
@@ -55,15 +71,16 @@ var subResources = []string{
 // these readings disagree about a registration is refused.
 func classify(r *http.Request) route {
 	decoded := r.URL.Path
+	if r.Method == http.MethodGet && override(r) == "" {
+		return readView(decoded)
+	}
 	here := read(decoded)
 	clean := read(path.Clean("/" + decoded))
 	if here.kind == kindPass && clean.kind == kindPass {
 		return here
 	}
-	for _, name := range overrides {
-		if r.Header.Get(name) != "" {
-			return route{kind: kindRefuse, why: "the header " + name + " changes the method on the way"}
-		}
+	if name := override(r); name != "" {
+		return route{kind: kindRefuse, why: "the header " + name + " changes the method on the way"}
 	}
 	switch {
 	case r.Method == http.MethodPost || r.Method == http.MethodPut:
@@ -82,6 +99,41 @@ func classify(r *http.Request) route {
 	return here
 }
 
+// override is the header that asks for another method, "" if none does.
+func override(r *http.Request) string {
+	for _, name := range overrides {
+		if r.Header.Get(name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// readView says what a decoded path is for a request that reads. Nothing is
+// lost when one is not recognised: it is then answered in Nomad's terms.
+func readView(p string) route {
+	rest, ok := strings.CutPrefix(p, "/v1/job/")
+	if !ok || rest == "" {
+		return route{kind: kindPass}
+	}
+	for _, s := range subResources {
+		id, ok := strings.CutSuffix(rest, s)
+		if !ok {
+			continue
+		}
+		switch s {
+		case "/versions":
+			return route{kind: kindVersions, jobID: id}
+		case "/scale":
+			return route{kind: kindScaleStatus, jobID: id}
+		case "/summary":
+			return route{kind: kindSummary, jobID: id}
+		}
+		return route{kind: kindPass}
+	}
+	return route{kind: kindJob, jobID: rest}
+}
+
 // read says what a decoded path is, as Nomad reads it, for a request that
 // writes.
 func read(p string) route {
@@ -90,17 +142,41 @@ func read(p string) route {
 	}
 	rest, ok := strings.CutPrefix(p, "/v1/job/")
 	if !ok {
-		return route{kind: kindPass}
-	}
-	if id, ok := strings.CutSuffix(rest, "/plan"); ok {
-		return route{kind: kindPlan, jobID: id}
+		return readAlloc(p)
 	}
 	for _, s := range subResources {
-		if strings.HasSuffix(rest, s) {
-			return route{kind: kindPass}
+		id, ok := strings.CutSuffix(rest, s)
+		if !ok {
+			continue
 		}
+		switch s {
+		case "/plan":
+			return route{kind: kindPlan, jobID: id}
+		case "/revert":
+			return route{kind: kindRevert, jobID: id}
+		case "/scale":
+			return route{kind: kindScale, jobID: id}
+		case "/dispatch":
+			return route{kind: kindDispatch, jobID: id}
+		}
+		return route{kind: kindPass}
 	}
 	return route{kind: kindRegister, jobID: rest}
+}
+
+// readAlloc finds the writes to one allocation that concern its whole gang.
+func readAlloc(p string) route {
+	if rest, ok := strings.CutPrefix(p, "/v1/allocation/"); ok {
+		if id, ok := strings.CutSuffix(rest, "/stop"); ok && id != "" && !strings.Contains(id, "/") {
+			return route{kind: kindAllocStop, jobID: id}
+		}
+	}
+	if rest, ok := strings.CutPrefix(p, "/v1/client/allocation/"); ok {
+		if id, ok := strings.CutSuffix(rest, "/restart"); ok && id != "" && !strings.Contains(id, "/") {
+			return route{kind: kindAllocRestart, jobID: id}
+		}
+	}
+	return route{kind: kindPass}
 }
 
 // cleanPath is the form of an escaped path to which net/http's mux redirects: a

@@ -17,7 +17,12 @@ import (
 
 // submission is a managed job on its way in.
 type submission struct {
-	request *http.Request
+	// method and path (escaped) are where it is registered.
+	method, path string
+	// asPlanner: it is registered with the planner's own token, since Nomad has
+	// found the user allowed to do what it comes from, which needs no right to
+	// submit jobs.
+	asPlanner bool
 	// register is the request's body; its Job is original, in its namespace.
 	register api.JobRegisterRequest
 	original *api.Job
@@ -31,8 +36,7 @@ type submission struct {
 }
 
 // newSubmission reads a managed job's contract. The problem lists all faults.
-// whole is what the body is decoded into.
-func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest, body []byte, whole any) (*submission, *problem) {
+func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest) (*submission, *problem) {
 	if region := regionOf(r, req.WriteRequest, req.Job); region != "" && g.cfg.Region != "" && region != g.cfg.Region {
 		return nil, problemf(http.StatusBadRequest,
 			"Job %q is for the region %q, but this Caravan plans for %q and could never admit it. Send it to the gateway of its own region.",
@@ -43,7 +47,8 @@ func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest, bod
 		return nil, problemf(http.StatusBadRequest, "Job %q cannot be read: %v.", *req.Job.ID, err)
 	}
 	s := &submission{
-		request:   r,
+		method:    http.MethodPut,
+		path:      "/v1/jobs",
 		register:  req,
 		original:  original,
 		hash:      gangspec.Hash(original),
@@ -53,10 +58,15 @@ func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest, bod
 	if s.spec, err = gangspec.Parse(original, g.cfg.Levels...); err != nil {
 		return nil, faultsOf(s.id, err)
 	}
+	return s, nil
+}
+
+// noteUnknown tells the user of a field that is left out. The body goes into
+// whole.
+func (s *submission) noteUnknown(body []byte, whole any) {
 	if field := unknownField(body, whole); field != "" {
 		s.notes = append(s.notes, "Caravan does not know the field "+field+" of the request and left it out; it may be newer than this version of Caravan.")
 	}
-	return s, nil
 }
 
 // faultsOf lists a contract's faults, one a line.

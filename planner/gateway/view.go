@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// rawParameter, with the value rawValue, in a query asks for Nomad's own answer.
+const (
+	rawParameter = "caravan"
+	rawValue     = "raw"
+)
+
+// mark is what every job that Caravan has rewritten has somewhere in it.
+var mark = []byte("caravan_gate")
+
+// serveView answers a read of a managed job in its user's terms: without gate
+// and pins, with the groups that the user wrote. Numbers of versions and
+// indexes stay Nomad's, which the gateway takes for what they are.
+func (g *Gateway) serveView(w http.ResponseWriter, r *http.Request, rt route) {
+	if r.URL.Query().Get(rawParameter) == rawValue {
+		g.proxy.ServeHTTP(w, r)
+		return
+	}
+	a, p := g.send(r.Context(), r, http.MethodGet, "", nil)
+	switch {
+	case r.Context().Err() != nil:
+		refuse(w, http.StatusServiceUnavailable, "Caravan's gateway ended this request before Nomad answered. Try again.")
+		return
+	case p != nil:
+		refuse(w, p.status, "%s", p.text)
+		return
+	case !a.ok():
+		relay(w, a)
+		return
+	}
+	body, err := g.view(r, rt, a.body)
+	if err != nil {
+		// Nomad's own answer is better than none.
+		g.log.Warn("show job in its user's terms", "path", r.URL.Path, "error", err)
+	} else if body != nil {
+		a.body = body
+	}
+	relay(w, a)
+}
+
+// view rewrites Nomad's answer; nil leaves it as it is.
+func (g *Gateway) view(r *http.Request, rt route, body []byte) ([]byte, error) {
+	namespace := queryNamespace(r)
+	var out any
+	var err error
+	switch rt.kind {
+	case kindJob:
+		if bytes.Contains(body, mark) {
+			out, err = g.viewJob(r.Context(), namespace, rt.jobID, body)
+		}
+	case kindVersions:
+		if bytes.Contains(body, mark) {
+			out, err = g.viewVersions(r, namespace, rt.jobID, body)
+		}
+	case kindScaleStatus:
+		out, err = g.viewGroups(r.Context(), namespace, rt.jobID, body, "TaskGroups")
+	default:
+		out, err = g.viewGroups(r.Context(), namespace, rt.jobID, body, "Summary")
+	}
+	if err != nil || out == nil {
+		return nil, err
+	}
+	return encodeFor(r, out)
+}
+
+// queryNamespace is the namespace of a request that names it in its query alone.
+func queryNamespace(r *http.Request) string {
+	if ns := r.URL.Query().Get("namespace"); ns != "" {
+		return ns
+	}
+	return api.DefaultNamespace
+}
+
+func (g *Gateway) viewJob(ctx context.Context, namespace, id string, body []byte) (any, error) {
+	job, err := gangspec.Decode(body)
+	if err != nil {
+		return nil, err
+	}
+	own, err := g.ownVersion(ctx, namespace, id, job)
+	if err != nil {
+		return nil, err
+	}
+	return inUsersTerms(body, own)
+}
+
+// ownVersion is the job as its user wrote it, with Nomad's defaults. What a
+// rewrite has put aside comes from the record, else from the job file.
+func (g *Gateway) ownVersion(ctx context.Context, namespace, id string, job *api.Job) (*api.Job, error) {
+	own, err := rewrite.Strip(job, nil)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := g.cfg.Records.Get(ctx, namespace, id)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return nil, fmt.Errorf("read record: %w", err)
+	}
+	if rec != nil && rec.Original != nil {
+		restored, err := rewrite.Strip(job, rec.Original)
+		if err != nil {
+			return nil, err
+		}
+		if gangspec.Hash(restored) == rec.SpecHash {
+			return restored, nil
+		}
+	}
+	if file, _ := g.jobFile(ctx, namespace, id, job); file != nil {
+		return rewrite.Strip(job, file)
+	}
+	return own, nil
+}
+
+// inUsersTerms puts what of a job is its user's into Nomad's JSON of it; what
+// the servers set stays as it is.
+func inUsersTerms(body []byte, own *api.Job) (map[string]json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, fmt.Errorf("decode job: %w", err)
+	}
+	completeUpdates(own)
+	for name, value := range map[string]any{
+		"Constraints": own.Constraints, "TaskGroups": own.TaskGroups, "UI": own.UI,
+		"Update": own.Update, "AllAtOnce": deref(own.AllAtOnce),
+	} {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return nil, fmt.Errorf("encode job: %w", err)
+		}
+		fields[name] = data
+	}
+	return fields, nil
+}
+
+// completeUpdates fills in Nomad's defaults for what a rewrite had put aside; the rest
+// has them from Nomad.
+func completeUpdates(own *api.Job) {
+	if gangspec.Type(own) != api.JobTypeService {
+		return
+	}
+	if own.Update != nil {
+		own.Update.Canonicalize()
+	}
+	for _, group := range own.TaskGroups {
+		update := api.DefaultUpdateStrategy()
+		update.Merge(own.Update)
+		update.Merge(group.Update)
+		group.Update = update
+	}
+}
+
+// viewGroups sums up what Nomad counts per task group, where a group was split
+// member by member. field is where in the answer the groups are.
+func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []byte, field string) (any, error) {
+	rec, err := g.cfg.Records.Get(ctx, namespace, id)
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read record: %w", err)
+	case rec.Original == nil:
+		return nil, nil
+	}
+	var answer map[string]json.RawMessage
+	var groups map[string]map[string]json.RawMessage
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("decode answer: %w", err)
+	}
+	if err := json.Unmarshal(answer[field], &groups); err != nil || !split(rec.Original, groups) {
+		return nil, err
+	}
+	merged := map[string]map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		of, _, _ := rewrite.OriginByName(rec.Original, name)
+		if merged[of] == nil {
+			merged[of] = map[string]any{}
+		}
+		for key, value := range groups[name] {
+			if merged[of][key], err = sum(merged[of][key], value); err != nil {
+				return nil, fmt.Errorf("decode %s of group %q: %w", key, name, err)
+			}
+		}
+	}
+	if answer[field], err = json.Marshal(merged); err != nil {
+		return nil, fmt.Errorf("encode groups: %w", err)
+	}
+	return answer, nil
+}
+
+func split(original *api.Job, groups map[string]map[string]json.RawMessage) bool {
+	for name := range groups {
+		if _, _, ok := rewrite.OriginByName(original, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// sum adds a number to a number or a list to a list.
+func sum(to any, value json.RawMessage) (any, error) {
+	if value = bytes.TrimSpace(value); len(value) > 0 && (value[0] == '[' || value[0] == 'n') {
+		var list []json.RawMessage
+		if err := json.Unmarshal(value, &list); err != nil {
+			return nil, err
+		}
+		before, _ := to.([]json.RawMessage)
+		return append(before, list...), nil
+	}
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	before, _ := to.(int64)
+	return before + n, nil
+}
