@@ -22,12 +22,15 @@ type planner struct {
 	stop   func()
 }
 
-func run(t *testing.T, c devcluster.Cluster) planner {
+func run(t *testing.T, c devcluster.Cluster, change ...func(*config.Config)) planner {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Nomad.Address, cfg.Nomad.Token = c.Address(), c.Token()
 	cfg.Listen.Address, cfg.Listen.Advertise = "127.0.0.1:0", ""
 	cfg.Gateway.Wait = 5 * time.Second
+	for _, c := range change {
+		c(&cfg)
+	}
 	d, err := daemon.New(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -101,11 +104,7 @@ func TestTwoPlanners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := uint64(1)
-	task := api.NewTask("t", "raw_exec")
-	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &one}}}
-	job := api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task))
-	if _, _, err := follower.Jobs().Register(job, nil); err != nil {
+	if _, _, err := follower.Jobs().Register(gpuJob(), nil); err != nil {
 		t.Fatal(err)
 	}
 	e, err := second.client.Explain(t.Context(), "default", "j")
@@ -126,5 +125,42 @@ func TestTwoPlanners(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("metrics: %s", resp.Status)
+	}
+}
+
+// gpuJob asks for one GPU.
+func gpuJob() *api.Job {
+	one := uint64(1)
+	task := api.NewTask("t", "raw_exec")
+	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &one}}}
+	return api.NewBatchJob("j", "j", "global", 50).AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task))
+}
+
+// A planner that only observes changes no job, in its gateway neither: it
+// would gate what nobody admits.
+func TestObserveOnlyGatesNothing(t *testing.T) {
+	c, err := devnomad.Start(t.Context(), devcluster.Spec{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop() })
+	p := run(t, c, func(cfg *config.Config) { cfg.ObserveOnly = true })
+	gateway, err := api.NewClient(&api.Config{Address: p.daemon.Address()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := gateway.Jobs().Register(gpuJob(), nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the job is decided on", func() bool {
+		e, err := p.client.Explain(t.Context(), "default", "j")
+		return err == nil && e.Reason != ""
+	})
+	job, _, err := c.Client().Jobs().Info("j", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(job.Constraints) > 0 || *job.Version != 0 {
+		t.Errorf("version %d of the job has constraints %v, want it as it was submitted", *job.Version, job.Constraints)
 	}
 }

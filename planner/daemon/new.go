@@ -81,9 +81,10 @@ func newGateway(d *Daemon, records *record.Store) (http.Handler, error) {
 	}
 	g, err := gateway.New(gateway.Config{
 		Nomad: address, TLS: d.cfg.Nomad.ClientConfig().TLSConfig, Client: d.client,
-		Managed: func(job *api.Job) bool { return d.leaves(job) == "" },
+		// Who only observes must not gate what nobody would ever admit.
+		Managed: func(job *api.Job) bool { return !d.cfg.ObserveOnly && d.leaves(job) == "" },
 		Levels:  d.cfg.LevelNames(), Region: d.cfg.Nomad.Region,
-		Records: records, Cluster: d.cluster, Waiter: d, Preview: d.Plan,
+		Records: records, Cluster: d.cluster, Waiter: d, Preview: d.Plan, Link: d.link,
 		Wait: wait, Now: d.now, Log: d.log.Named("gateway"),
 	})
 	if err != nil {

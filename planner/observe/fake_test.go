@@ -196,7 +196,8 @@ func ptr[T any](v T) *T { return &v }
 // node draws a ready node with n GPUs named NAME-0, NAME-1, …
 func node(name string, n int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H100", Attributes: map[string]*api.Attribute{
-		"memory": {IntVal: ptr(int64(81920)), Unit: "MiB"},
+		"memory":         {IntVal: ptr(int64(81920)), Unit: "MiB"},
+		"driver_version": {StringVal: ptr("535.104")},
 	}}
 	for i := range n {
 		d.Instances = append(d.Instances, &api.NodeDevice{ID: fmt.Sprintf("%s-%d", name, i), Healthy: true})

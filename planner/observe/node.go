@@ -11,6 +11,7 @@ import (
 
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/gangspec"
 )
@@ -235,7 +236,12 @@ func (r *nodeReader) deviceAttributes(d *api.NodeDeviceResource) map[string]stri
 		if k == topology.AttrTopology || a == nil {
 			continue
 		}
-		if v := a.String(); len(k)+len(v) <= maxAttribute {
+		v := a.String()
+		if a.StringVal != nil {
+			// The text "535.104" is not the number 535.104.
+			v = feasible.QuoteAttribute(*a.StringVal)
+		}
+		if len(k)+len(v) <= maxAttribute {
 			out[r.word(k)] = r.word(v)
 		}
 	}

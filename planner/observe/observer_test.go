@@ -37,7 +37,7 @@ func TestRefreshSeesTheCluster(t *testing.T) {
 
 	gpu := func(id string, island int) model.GPU {
 		return model.GPU{UUID: id, Vendor: "nvidia", Type: "gpu", Model: "H100",
-			Attributes: map[string]string{"memory": "81920 MiB"}, Island: island, NUMA: -1}
+			Attributes: map[string]string{"memory": "81920 MiB", "driver_version": `"535.104"`}, Island: island, NUMA: -1}
 	}
 	wantA := model.Node{
 		ID: "id-a", Name: "a", Datacenter: "dc1", Pool: "default",
