@@ -2,72 +2,13 @@ package devicegpu
 
 import (
 	"math"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/attr"
-	"github.com/caravan-sched/caravan/internal/nomadplugin/device"
 )
-
-// deviceType is Nomad's name for GPUs.
-const deviceType = "gpu"
-
-// unknownModel is the group's name where the model is not known.
-const unknownModel = "GPU"
-
-// Groups makes Nomad's device groups of an inventory: one per vendor and
-// model, in the order of their first GPU.
-func Groups(inv nvml.Inventory, simulated bool) ([]device.Group, error) {
-	encoded := ""
-	if len(inv.GPUs) > 0 {
-		var err error
-		if encoded, err = topology.Encode(inv.Matrix); err != nil {
-			return nil, err
-		}
-	}
-	var out []device.Group
-	members := map[[2]string][]int{}
-	for i, g := range inv.GPUs {
-		key := groupKey(inv, i)
-		if members[key] == nil {
-			out = append(out, device.Group{Vendor: key[0], Type: deviceType, Name: key[1]})
-		}
-		members[key] = append(members[key], i)
-		at := 0
-		for out[at].Vendor != key[0] || out[at].Name != key[1] {
-			at++
-		}
-		out[at].Devices = append(out[at].Devices, device.Device{
-			ID: inv.Matrix.GPUs[i].UUID, Healthy: g.Unhealthy == "", HealthDescription: g.Unhealthy, PCIBusID: inv.Matrix.GPUs[i].BusID,
-		})
-	}
-	for i := range out {
-		of := members[[2]string{out[i].Vendor, out[i].Name}]
-		a := attributes{}
-		a.addModel(inv, of)
-		a.addTopology(inv.Matrix, of)
-		a.text(topology.AttrTopology, encoded)
-		if simulated {
-			a["simulated"] = attr.Bool(true)
-		}
-		out[i].Attributes = a
-	}
-	return out, nil
-}
-
-func groupKey(inv nvml.Inventory, i int) [2]string {
-	key := [2]string{clean(inv.GPUs[i].Vendor), clean(inv.Matrix.GPUs[i].Model)}
-	if key[1] == "" {
-		key[1] = unknownModel
-	}
-	return key
-}
-
-// clean makes a text fit for Nomad: what is not UTF-8 could not be sent, and
-// would take every other device with it.
-func clean(s string) string { return strings.ToValidUTF8(s, "?") }
 
 // attributes are a group's. What is not reported is not there, so that a
 // constraint on it is not met by a made-up value.
@@ -79,35 +20,56 @@ func (a attributes) text(key, s string) {
 	}
 }
 
-// number sets the smallest of the GPUs' values: what every one of them has.
-func (a attributes) number(key, unit string, gpus []nvml.GPU, field func(nvml.GPU) *uint64) {
-	lowest := uint64(math.MaxUint64)
-	for _, g := range gpus {
-		p := field(g)
-		if p == nil {
-			return
-		}
-		lowest = min(lowest, *p)
-	}
-	if lowest > math.MaxInt64 {
-		return
-	}
-	a[key] = attr.IntUnit(int64(lowest), unit)
+// reading is one unit's value of an attribute.
+type reading struct {
+	value *uint64
+	// sick is set when the unit is unhealthy: what it cannot tell says nothing
+	// of its siblings.
+	sick bool
 }
 
-// flag sets a mode the way nomad-device-nvidia prints it, "0" or "1", if every
-// GPU reports it; it is on if it is on for all of them.
-func (a attributes) flag(key string, gpus []nvml.GPU, field func(nvml.GPU) *bool) {
-	on := "1"
-	for _, g := range gpus {
-		switch p := field(g); {
-		case p == nil:
+// lowest sets the smallest of the values, which every unit has; nothing if one
+// that is well does not report any.
+func (a attributes) lowest(key, unit string, readings []reading) {
+	lowest := uint64(math.MaxUint64)
+	for _, r := range readings {
+		if r.value == nil && !r.sick {
 			return
-		case !*p:
-			on = "0"
+		}
+		if r.value != nil {
+			lowest = min(lowest, *r.value)
 		}
 	}
-	a[key] = attr.String(on)
+	if lowest <= math.MaxInt64 {
+		a[key] = attr.IntUnit(int64(lowest), unit)
+	}
+}
+
+// number is lowest for a field of GPUs.
+func (a attributes) number(key, unit string, gpus []nvml.GPU, field func(nvml.GPU) *uint64) {
+	readings := make([]reading, 0, len(gpus))
+	for _, g := range gpus {
+		readings = append(readings, reading{field(g), g.Unhealthy != ""})
+	}
+	a.lowest(key, unit, readings)
+}
+
+// flag sets a mode the way nomad-device-nvidia prints it, "0" or "1", as
+// number sets values; it is on if it is on for all.
+func (a attributes) flag(key string, gpus []nvml.GPU, field func(nvml.GPU) *bool) {
+	on := ""
+	for _, g := range gpus {
+		switch p := field(g); {
+		case p == nil && g.Unhealthy == "":
+			return
+		case p == nil:
+		case !*p:
+			on = "0"
+		case on == "":
+			on = "1"
+		}
+	}
+	a.text(key, on)
 }
 
 // addModel sets what nomad-device-nvidia 1.1 reports, under its names, and
@@ -129,8 +91,11 @@ func (a attributes) addModel(inv nvml.Inventory, of []int) {
 	a.flag("persistence_mode", gpus, func(g nvml.GPU) *bool { return g.PersistenceOn })
 	a.text("driver_version", inv.DriverVersion)
 	a.text("cuda_version", inv.CUDAVersion)
-	if cc, err := strconv.ParseFloat(gpus[0].ComputeCapability, 64); err == nil {
-		a["compute_capability"] = attr.Float(cc)
+	for _, g := range gpus {
+		if cc, err := strconv.ParseFloat(g.ComputeCapability, 64); err == nil && !math.IsInf(cc, 0) && !math.IsNaN(cc) {
+			a["compute_capability"] = attr.Float(cc)
+			break
+		}
 	}
 }
 
@@ -146,11 +111,11 @@ func pciBandwidthMBs(g nvml.GPU) *uint64 {
 	return &mbs
 }
 
-// addTopology sets what people constrain on. It is the same on every node of a
+// addLinks sets what people constrain on. It is the same on every node of a
 // kind, for attributes are part of a node's computed class; what differs by
 // node is left to AttrTopology and other "unique." keys.
-func (a attributes) addTopology(m topology.Matrix, of []int) {
-	group := m.Subset(of)
+func (a attributes) addLinks(inv nvml.Inventory, of []int) {
+	group := inv.Matrix.Subset(of)
 	largest := 0
 	islands := group.Islands()
 	for _, island := range islands {
@@ -159,23 +124,69 @@ func (a attributes) addTopology(m topology.Matrix, of []int) {
 	a["nvlink_island_size"] = attr.Int(int64(largest))
 	a["nvlink_islands"] = attr.Int(int64(len(islands)))
 	a["nvswitch"] = attr.Bool(group.NVSwitch && largest > 1)
-	if gen := group.GPUs[0].NVLinkGeneration; gen > 0 {
-		a["nvlink_generation"] = attr.Int(int64(gen))
+	generation := 0
+	var domains []topology.Fabric
+	for k, g := range group.GPUs {
+		generation = max(generation, g.NVLinkGeneration)
+		if g.Fabric != (topology.Fabric{}) || inv.GPUs[of[k]].Unhealthy == "" {
+			domains = append(domains, g.Fabric)
+		}
+	}
+	if generation > 0 {
+		a["nvlink_generation"] = attr.Int(int64(generation))
 	}
 	if gbs := fastestLink(group); gbs > 0 {
 		a["nvlink_bandwidth"] = attr.FloatUnit(gbs, "GB/s")
 	}
+	domains = slices.Compact(domains)
+	one := len(domains) == 1 && domains[0].ClusterUUID != ""
+	a["nvlink_fabric"] = attr.Bool(one)
+	if one {
+		a["unique.fabric_cluster"] = attr.String(clean(domains[0].ClusterUUID))
+		a["unique.fabric_clique"] = attr.Int(int64(domains[0].CliqueID))
+	}
+}
+
+// addInstances sets what is different for MIG instances, which have no NVLinks,
+// and tells of each which GPU it is a part of. The instances of one group have
+// one profile.
+func (a attributes) addInstances(inv nvml.Inventory, of []unit) error {
+	var list []topology.Instance
+	var memory, multiprocessors, slots []reading
+	for _, u := range of {
+		inst := inv.GPUs[u.gpu].Instances[u.instance]
+		list = append(list, topology.Instance{
+			UUID: inst.UUID, Parent: inv.Matrix.GPUs[u.gpu].UUID, Index: u.gpu,
+			Profile: clean(inst.Profile), GPUInstance: inst.GPUInstance, ComputeInstance: inst.ComputeInstance,
+		})
+		sick := inst.Unhealthy != ""
+		memory = append(memory, reading{inst.MemoryMiB, sick})
+		multiprocessors = append(multiprocessors, reading{inst.Multiprocessors, sick})
+		slots = append(slots, reading{inst.Slices, sick})
+	}
+	encoded, err := topology.EncodeInstances(list)
+	if err != nil {
+		return err
+	}
+	a.text(topology.AttrInstances, encoded)
+	a.text("mig_profile", list[0].Profile)
+	delete(a, "memory") // the whole GPU's
+	a.lowest("memory", "MiB", memory)
+	a.lowest("mig_multiprocessors", "", multiprocessors)
+	a.lowest("mig_slices", "", slots)
+	return nil
+}
+
+// addPlace sets where in the node the GPUs are.
+func (a attributes) addPlace(m topology.Matrix, of []int) {
 	numa, switches := map[int]bool{}, map[int]bool{}
-	fabric := group.GPUs[0].Fabric
-	for _, g := range group.GPUs {
+	for _, i := range of {
+		g := m.GPUs[i]
 		if len(g.NUMA) > 0 {
 			numa[g.NUMA[0]] = true
 		}
 		if g.Switch >= 0 {
 			switches[g.Switch] = true
-		}
-		if g.Fabric != fabric {
-			fabric = topology.Fabric{} // not one domain
 		}
 	}
 	if len(numa) > 0 {
@@ -191,11 +202,6 @@ func (a attributes) addTopology(m topology.Matrix, of []int) {
 		}
 	}
 	a["rdma_nics"] = attr.Int(int64(rdma))
-	a["nvlink_fabric"] = attr.Bool(fabric.ClusterUUID != "")
-	if fabric.ClusterUUID != "" {
-		a["unique.fabric_cluster"] = attr.String(clean(fabric.ClusterUUID))
-		a["unique.fabric_clique"] = attr.Int(int64(fabric.CliqueID))
-	}
 }
 
 // fastestLink is the most bandwidth that two of the GPUs have by NVLink or

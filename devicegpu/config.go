@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/devicegpu/health"
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
 )
@@ -19,8 +22,15 @@ type config struct {
 	Source string `codec:"source"`
 	// IgnoredGPUIDs are UUIDs that are not offered.
 	IgnoredGPUIDs []string `codec:"ignored_gpu_ids"`
+	// IgnoredXIDs are errors of the driver that make no GPU unhealthy, beside
+	// health.ApplicationXIDs.
+	IgnoredXIDs []int64 `codec:"ignored_xids"`
+	// IgnoredFaults are health.Ignorable kinds that make no GPU unhealthy.
+	IgnoredFaults []string `codec:"ignored_faults"`
 	// FingerprintPeriod is how often the GPUs are looked at, as a duration.
 	FingerprintPeriod string `codec:"fingerprint_period"`
+	// NCCLTopology is "true", "false", or the folder of the files.
+	NCCLTopology string `codec:"nccl_topology"`
 	// MockSeed makes the UUIDs of simulated GPUs; "" is the host's name.
 	MockSeed string `codec:"mock_seed"`
 }
@@ -35,14 +45,17 @@ func configSchema() *hclspec.Spec {
 		"enabled":            attr("enabled", "bool", "true"),
 		"source":             attr("source", "string", `"nvml"`),
 		"ignored_gpu_ids":    attr("ignored_gpu_ids", "list(string)", "[]"),
+		"ignored_xids":       attr("ignored_xids", "list(number)", "[]"),
+		"ignored_faults":     attr("ignored_faults", "list(string)", "[]"),
 		"fingerprint_period": attr("fingerprint_period", "string", `"1m"`),
+		"nccl_topology":      attr("nccl_topology", "string", `"true"`),
 		"mock_seed":          attr("mock_seed", "string", `""`),
 	})
 }
 
 // defaultConfig is what configSchema makes of an empty block.
 func defaultConfig() config {
-	return config{Enabled: true, Source: nvml.SourceNVML, FingerprintPeriod: "1m"}
+	return config{Enabled: true, Source: nvml.SourceNVML, FingerprintPeriod: "1m", NCCLTopology: "true"}
 }
 
 // shortestPeriod keeps the plugin from asking the driver all the time.
@@ -54,6 +67,12 @@ type settings struct {
 	ignored map[string]bool
 	period  time.Duration
 	source  nvml.Spec
+
+	// ncclDir is where NCCL's topology files are; "" for none.
+	ncclDir string
+
+	ignoredXIDs   []uint64
+	ignoredFaults []health.Kind
 }
 
 // validate reports every fault at once, with key, value and what is allowed.
@@ -74,10 +93,40 @@ func (c config) validate() (settings, error) {
 		}
 		s.ignored[id] = true
 	}
+	switch {
+	case c.NCCLTopology == "true":
+		s.ncclDir = ncclDefaultDir
+	case filepath.IsAbs(c.NCCLTopology):
+		s.ncclDir = filepath.Clean(c.NCCLTopology)
+	case c.NCCLTopology != "false":
+		fail("nccl_topology = %q: want true, false or the absolute path of a folder", c.NCCLTopology)
+	}
+	for i, x := range c.IgnoredXIDs {
+		if x < 1 || x > 1<<31 {
+			fail("ignored_xids[%d] = %d: want the number of an XID, such as 94", i, x)
+			continue
+		}
+		s.ignoredXIDs = append(s.ignoredXIDs, uint64(x))
+	}
+	for i, k := range c.IgnoredFaults {
+		if !slices.Contains(health.Ignorable(), health.Kind(k)) {
+			fail("ignored_faults[%d] = %q: allowed are %s", i, k, list(health.Ignorable()))
+			continue
+		}
+		s.ignoredFaults = append(s.ignoredFaults, health.Kind(k))
+	}
 	if s.source.Seed == "" {
 		if s.source.Seed, err = os.Hostname(); err != nil && c.Source != nvml.SourceNVML {
 			fail("mock_seed = \"\": the host's name, its default, cannot be read (%v): set a value that no other node has", err)
 		}
 	}
 	return s, errors.Join(errs...)
+}
+
+func list[T ~string](words []T) string {
+	out := make([]string, 0, len(words))
+	for _, w := range words {
+		out = append(out, string(w))
+	}
+	return strings.Join(out, ", ")
 }

@@ -34,7 +34,7 @@ func TestConfigKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultConfig()
-	want.IgnoredGPUIDs = []string{}
+	want.IgnoredGPUIDs, want.IgnoredXIDs, want.IgnoredFaults = []string{}, []int64{}, []string{}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("defaults in Go (-) and in the schema (+):\n%s", d)
 	}
@@ -56,8 +56,10 @@ func TestSetConfigRefuses(t *testing.T) {
 	err := configure(t, p, `
 		source = "mock:dgx2"
 		fingerprint_period = "soon"
+		ignored_xids = [94, 0]
+		ignored_faults = ["nvlink", "lost"]
 		ignored_gpu_ids = ["GPU-1", " GPU-2"]`)
-	for _, want := range []string{`source = "mock:dgx2": allowed are nvml, mock:dgxa100`, `fingerprint_period = "soon"`, `ignored_gpu_ids[1] = " GPU-2"`} {
+	for _, want := range []string{`source = "mock:dgx2": allowed are nvml, mock:dgxa100`, `fingerprint_period = "soon"`, `ignored_gpu_ids[1] = " GPU-2"`, "ignored_xids[1] = 0", `ignored_faults[1] = "lost": allowed are ecc, fabric`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
 		}

@@ -6,15 +6,14 @@ package devicegpu
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/caravan-sched/caravan/devicegpu/health"
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/device"
@@ -42,13 +41,27 @@ type Plugin struct {
 	// scanned tells whether there was a look at all.
 	inventory nvml.Inventory
 	scanned   bool
+	// tracker remembers what was wrong with the GPUs.
+	tracker *health.Tracker
 	// complaints are the problems that were logged last.
 	complaints []string
 }
 
+// Option changes how the plugin works.
+type Option func(*Plugin)
+
+// WithSource puts another finder of GPUs in the place of nvml.Open.
+func WithSource(open func(nvml.Spec) (nvml.Source, error)) Option {
+	return func(p *Plugin) { p.open = open }
+}
+
 // New makes the plugin. It does nothing until it is configured.
-func New(log hclog.Logger) *Plugin {
-	return &Plugin{log: log, open: nvml.Open, exists: nodeExists}
+func New(log hclog.Logger, options ...Option) *Plugin {
+	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists}
+	for _, o := range options {
+		o(p)
+	}
+	return p
 }
 
 // Info implements base.Plugin.
@@ -80,14 +93,19 @@ func (p *Plugin) SetConfig(_ context.Context, cfg base.Config) error {
 			p.log.Warn("close the former GPU source", "error", err)
 		}
 	}
-	p.cfg, p.source = s, source
+	p.cfg, p.source = s, nvml.Guard(source, patience)
+	p.tracker = health.New(s.ignoredXIDs, s.ignoredFaults)
 	p.inventory, p.scanned = nvml.Inventory{}, false
 	return nil
 }
 
+// patience is how long the driver may take to answer. It can take seconds for
+// each GPU that has just fallen off the bus.
+const patience = time.Minute
+
 // Fingerprint implements device.Plugin. It sends what changed: GPUs, health or
-// attributes. A source that fails changes nothing, since Nomad would take it
-// as all GPUs gone.
+// attributes. A driver that does not answer changes nothing at first; when it
+// stays away, the GPUs are unhealthy, and still listed.
 func (p *Plugin) Fingerprint(ctx context.Context, send func([]device.Group) error) error {
 	p.mu.Lock()
 	cfg := p.cfg
@@ -97,6 +115,10 @@ func (p *Plugin) Fingerprint(ctx context.Context, send func([]device.Group) erro
 	}
 	ticker := time.NewTicker(cfg.period)
 	defer ticker.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	faults := make(chan struct{}, 1)
+	go p.listen(ctx, cfg.period, faults)
 	var sent []device.Group
 	first := true
 	for {
@@ -116,6 +138,38 @@ func (p *Plugin) Fingerprint(ctx context.Context, send func([]device.Group) erro
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		case <-faults:
+		}
+	}
+}
+
+// listen takes in the driver's events until ctx ends, and has the GPUs looked
+// at anew after each. Without events the readings alone are judged.
+func (p *Plugin) listen(ctx context.Context, period time.Duration, faults chan<- struct{}) {
+	p.mu.Lock()
+	source, tracker := p.source, p.tracker
+	p.mu.Unlock()
+	for ctx.Err() == nil {
+		err := source.Events(ctx, func(e nvml.Event) {
+			p.mu.Lock()
+			fault := tracker.Event(e)
+			p.mu.Unlock()
+			if fault {
+				p.log.Error("the driver reports a fault", "gpu", e.UUID, "xid", e.XID)
+			} else if e.XID != 0 {
+				p.log.Info("the driver reports an error that is not the GPU's", "gpu", e.UUID, "xid", e.XID)
+			}
+			select {
+			case faults <- struct{}{}:
+			default: // a look is due anyway
+			}
+		})
+		if err != nil {
+			p.log.Debug("no GPU events for now", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(period):
 		}
 	}
 }
@@ -132,19 +186,26 @@ func (p *Plugin) scan() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
+		p.tracker.Fail(driverUnhealthy)
+		p.inventory = judge(p.inventory, p.inventory, p.tracker)
 		p.complain([]string{"find GPUs: " + err.Error()})
 		return
 	}
-	inv = withLost(p.inventory, without(inv, cfg.ignored))
-	p.inventory, p.scanned = inv, true
+	inv = without(inv, cfg.ignored)
+	p.tracker.Look(inv)
+	p.inventory, p.scanned = settle(p.inventory, inv, p.tracker), true
+	inv = p.inventory
 	complaints := slices.Clone(inv.Problems)
-	for i, g := range inv.GPUs {
-		if g.Unhealthy != "" {
-			complaints = append(complaints, fmt.Sprintf("GPU %s is unhealthy: %s", inv.Matrix.GPUs[i].UUID, g.Unhealthy))
+	for _, u := range units(inv) {
+		if reason := u.unhealthy(inv); reason != "" {
+			complaints = append(complaints, fmt.Sprintf("GPU %s is unhealthy: %s", u.id(inv), reason))
 		}
 	}
 	p.complain(complaints)
 }
+
+// driverUnhealthy is why all GPUs are unhealthy when the driver is away.
+const driverUnhealthy = "the NVIDIA driver does not answer"
 
 // complain logs the problems that were not there at the last look.
 func (p *Plugin) complain(now []string) {
@@ -161,79 +222,4 @@ func (p *Plugin) groups() ([]device.Group, error) {
 	defer p.mu.Unlock()
 	simulated := p.source != nil && p.source.Simulated()
 	return Groups(p.inventory, simulated)
-}
-
-// The variables that tell CUDA and NVIDIA's container runtime about a task's
-// GPUs.
-const (
-	envCUDADevices   = "CUDA_VISIBLE_DEVICES"
-	envCUDAOrder     = "CUDA_DEVICE_ORDER"
-	envNVIDIADevices = "NVIDIA_VISIBLE_DEVICES"
-)
-
-// Reserve implements device.Plugin. The GPUs come in topology order, so that
-// ranks that count them up are neighbours.
-func (p *Plugin) Reserve(_ context.Context, ids []string) (device.Reservation, error) {
-	if len(ids) == 0 {
-		return device.Reservation{}, nil
-	}
-	p.mu.Lock()
-	enabled, scanned := p.cfg.enabled, p.scanned
-	p.mu.Unlock()
-	if !enabled {
-		return device.Reservation{}, device.ErrDisabled
-	}
-	if !scanned {
-		p.scan() // a task of before the agent's restart, ahead of the first fingerprint
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	gpus, err := lookUp(p.inventory, ids)
-	if err != nil {
-		return device.Reservation{}, fmt.Errorf("reserve GPUs: %w", err)
-	}
-	order := p.inventory.Matrix.Order(gpus)
-	uuids := make([]string, 0, len(order))
-	for _, i := range order {
-		uuids = append(uuids, p.inventory.Matrix.GPUs[i].UUID)
-	}
-	list := strings.Join(uuids, ",")
-	r := device.Reservation{Env: map[string]string{
-		envCUDADevices: list, envNVIDIADevices: list, envCUDAOrder: "PCI_BUS_ID",
-	}}
-	if !p.source.Simulated() {
-		r.Devices = deviceNodes(p.inventory, order, p.exists)
-	}
-	return r, nil
-}
-
-// lookUp finds the GPUs, or says everything that is wrong with the request.
-func lookUp(inv nvml.Inventory, ids []string) ([]int, error) {
-	var gpus []int
-	var faults []string
-	seen := map[string]int{}
-	for _, id := range ids {
-		seen[id]++
-		if seen[id] > 1 {
-			continue
-		}
-		i, ok := inv.Matrix.Index(id)
-		switch {
-		case !ok:
-			faults = append(faults, fmt.Sprintf("GPU %q is unknown", id))
-		case inv.GPUs[i].Unhealthy != "":
-			faults = append(faults, fmt.Sprintf("GPU %q cannot be used: %s", id, inv.GPUs[i].Unhealthy))
-		default:
-			gpus = append(gpus, i)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(seen)) {
-		if seen[id] > 1 {
-			faults = append(faults, fmt.Sprintf("GPU %q is asked for %d times", id, seen[id]))
-		}
-	}
-	if len(faults) > 0 {
-		return nil, fmt.Errorf("%s", strings.Join(faults, "; "))
-	}
-	return gpus, nil
 }

@@ -31,6 +31,19 @@ type fake struct {
 	err       error
 	simulated bool
 	looks     int
+	// events are handed to the listener.
+	events chan nvml.Event
+}
+
+func (f *fake) Events(ctx context.Context, got func(nvml.Event)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-f.events:
+			got(e)
+		}
+	}
 }
 
 func (f *fake) Inventory() (nvml.Inventory, error) {
@@ -127,7 +140,7 @@ func (f *fingerprints) last() (int, []device.Group) {
 	return len(f.all), f.all[len(f.all)-1]
 }
 
-func health(g device.Group) map[string]string {
+func healthOf(g device.Group) map[string]string {
 	out := map[string]string{}
 	for _, d := range g.Devices {
 		out[d.ID] = d.HealthDescription
@@ -170,7 +183,7 @@ func TestFingerprintStream(t *testing.T) {
 		source.set(pick(pairs(), []int{0, 2, 3}), nil)
 		n, g = next()
 		want := map[string]string{"GPU-0": "", "GPU-1": lostUnhealthy, "GPU-2": "", "GPU-3": ""}
-		if d := cmp.Diff(want, health(g[0])); n != 2 || d != "" {
+		if d := cmp.Diff(want, healthOf(g[0])); n != 2 || d != "" {
 			t.Errorf("%d fingerprints; health (-want +got):\n%s", n, d)
 		}
 		if !reflect.DeepEqual(attributes, g[0].Attributes) {
@@ -182,11 +195,21 @@ func TestFingerprintStream(t *testing.T) {
 		if n != 3 || len(g[0].Devices) != 4 || g[0].Devices[0].Healthy {
 			t.Errorf("%d fingerprints; %+v", n, g)
 		}
-		// And back again, as before.
+		// And back again, as before: trusted after three good looks.
 		source.set(pairs(), nil)
 		n, g = next()
-		want["GPU-1"] = ""
-		if d := cmp.Diff(want, health(g[0])); n != 4 || d != "" {
+		for id := range want {
+			want[id] = lostUnhealthy + " (over: trusted again after 3 good looks)"
+		}
+		if d := cmp.Diff(want, healthOf(g[0])); n != 4 || d != "" {
+			t.Errorf("%d fingerprints; health (-want +got):\n%s", n, d)
+		}
+		next()
+		n, g = next()
+		for id := range want {
+			want[id] = ""
+		}
+		if d := cmp.Diff(want, healthOf(g[0])); n != 5 || d != "" {
 			t.Errorf("%d fingerprints; health (-want +got):\n%s", n, d)
 		}
 		if !reflect.DeepEqual(attributes, g[0].Attributes) {
@@ -280,7 +303,7 @@ func TestIgnoredGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(map[string]string{"GPU-0": "", "GPU-1": "", "GPU-2": ""}, health(g[0])); d != "" {
+	if d := cmp.Diff(map[string]string{"GPU-0": "", "GPU-1": "", "GPU-2": ""}, healthOf(g[0])); d != "" {
 		t.Errorf("devices (-want +got):\n%s", d)
 	}
 	if _, err := p.Reserve(t.Context(), []string{"GPU-3"}); err == nil {
@@ -314,9 +337,9 @@ func TestReserve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inv := pairs()
 			if strings.Contains(strings.Join(tt.ids, " "), "sick") {
-				inv.Matrix.GPUs[2].UUID, inv.GPUs[2].Unhealthy = "GPU-sick", "sick"
+				inv.Matrix.GPUs[2].UUID, inv.GPUs[2].Health.Lost = "GPU-sick", "sick"
 			}
-			p := newPlugin(t, &fake{inventory: inv, simulated: tt.simulated}, "")
+			p := newPlugin(t, &fake{inventory: inv, simulated: tt.simulated}, "nccl_topology = false")
 			p.exists = func(path string) bool { return path != tt.missing }
 			r, err := p.Reserve(t.Context(), tt.ids)
 			for _, want := range tt.wantErr {

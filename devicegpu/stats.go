@@ -50,19 +50,27 @@ func (p *Plugin) sendStats(send func([]device.GroupStats) error) error {
 }
 
 func groupStats(inv nvml.Inventory, samples []nvml.Sample, at time.Time) []device.GroupStats {
+	byID := map[string]unit{}
+	for _, u := range units(inv) {
+		byID[u.id(inv)] = u
+	}
 	var out []device.GroupStats
-	index := map[[2]string]int{}
+	index := map[groupKey]int{}
 	for _, s := range samples {
-		i, ok := inv.Matrix.Index(s.UUID)
+		u, ok := byID[s.UUID]
 		if !ok {
 			continue
 		}
-		key := groupKey(inv, i)
+		key := u.key(inv)
 		if _, ok := index[key]; !ok {
 			index[key] = len(out)
-			out = append(out, device.GroupStats{Vendor: key[0], Type: deviceType, Name: key[1], Instances: map[string]device.Stats{}})
+			out = append(out, device.GroupStats{Vendor: key.vendor, Type: deviceType, Name: key.name, Instances: map[string]device.Stats{}})
 		}
-		out[index[key]].Instances[s.UUID] = stats(inv.GPUs[i], s, at)
+		g := inv.GPUs[u.gpu]
+		if !u.whole() {
+			g = nvml.GPU{MemoryMiB: g.Instances[u.instance].MemoryMiB}
+		}
+		out[index[key]].Instances[s.UUID] = stats(g, s, at)
 	}
 	return out
 }

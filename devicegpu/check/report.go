@@ -74,7 +74,7 @@ func Make(spec nvml.Spec) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	return describe(spec.Source, inv, source.Simulated())
+	return describe(spec.Source, devicegpu.Judge(inv), source.Simulated())
 }
 
 func describe(name string, inv nvml.Inventory, simulated bool) (Report, error) {

@@ -12,9 +12,9 @@ type found struct {
 	uuid, busID, model string
 	fabric             topology.Fabric
 	// direct counts the NVLinks to other GPUs, by their bus IDs; switched
-	// those to NVSwitches; inactive those that are there but down.
-	direct             map[string]int
-	switched, inactive int
+	// those to NVSwitches.
+	direct   map[string]int
+	switched int
 }
 
 // place is where a device hangs in the PCIe tree.
@@ -60,8 +60,8 @@ func (inv *Inventory) assemble(all []found, h host) {
 		for n, nic := range h.nics {
 			m.NICPaths[i][n] = h.path(f.busID, nic.BusID)
 		}
-		if f.inactive > 0 && len(f.direct)+f.switched > 0 {
-			inv.problem("GPU %d (%s): %d NVLinks are down", i, f.uuid, f.inactive)
+		if down := f.Health.LinksInactive; down > 0 && f.Health.LinksActive > 0 {
+			inv.problem("GPU %d (%s): %d NVLinks are down", i, f.uuid, down)
 		}
 	}
 	m.GroupSwitches()

@@ -3,7 +3,6 @@
 package nvml
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,24 +11,42 @@ import (
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
 
-// migUnhealthy is why a GPU that is divided cannot be handed out whole.
-const migUnhealthy = "MIG is enabled: the GPU is divided and its instances are not offered"
-
-// query asks one device, and remembers whether it turned out to be lost.
+// query asks one device, and remembers the worst that it answered.
 type query struct {
-	dev  nvml.Device
-	lost bool
+	dev nvml.Device
+	// failure is the error that says something about the GPU itself.
+	failure nvml.Return
 }
 
 // value returns what a call of NVML returned, nil where it failed.
 func value[T any](q *query, v T, ret nvml.Return) *T {
-	if ret == nvml.ERROR_GPU_IS_LOST {
-		q.lost = true
+	switch ret {
+	case nvml.SUCCESS:
+		return &v
+	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED:
+		q.failure = ret
 	}
-	if ret != nvml.SUCCESS {
-		return nil
+	return nil
+}
+
+// vital is value for what every GPU can tell. Other calls fail with all kinds
+// of errors on boards that merely lack what is asked for.
+func vital[T any](q *query, v T, ret nvml.Return) *T {
+	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED && q.failure == nvml.SUCCESS {
+		q.failure = ret
 	}
-	return &v
+	return value(q, v, ret)
+}
+
+// set notes an error that came in place of the GPU's data.
+func (h *Health) set(ret nvml.Return) {
+	switch ret {
+	case nvml.SUCCESS:
+	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED:
+		h.Lost = errorText(ret)
+	default:
+		h.Silent = errorText(ret)
+	}
 }
 
 // number is value for whole numbers of any type, divided down to a unit.
@@ -43,25 +60,29 @@ func number[T ~int | ~uint32 | ~uint64](q *query, v T, ret nvml.Return, unit uin
 
 const bytesPerMiB = 1 << 20
 
-// find asks for everything about GPU i. Its error means that the GPU cannot
+// find asks for everything about GPU i. An error means that the GPU cannot
 // even be named.
-func (l *library) find(i int) (found, error) {
+func (l *library) find(i int) (found, nvml.Return) {
 	dev, ret := l.lib.DeviceGetHandleByIndex(i)
 	if ret != nvml.SUCCESS {
-		return found{}, errors.New(errorText(ret))
+		return found{}, ret
 	}
 	uuid, ret := dev.GetUUID()
-	if ret != nvml.SUCCESS || uuid == "" {
-		return found{}, fmt.Errorf("read UUID: %s", errorText(ret))
+	if ret == nvml.SUCCESS && uuid == "" {
+		ret = nvml.ERROR_UNKNOWN
+	}
+	if ret != nvml.SUCCESS {
+		return found{}, ret
 	}
 	q := &query{dev: dev}
 	f := found{uuid: uuid, GPU: GPU{Vendor: "nvidia"}, direct: map[string]int{}}
-	if pci, ret := dev.GetPciInfo(); ret == nvml.SUCCESS {
+	pci, ret := dev.GetPciInfo()
+	if vital(q, pci, ret) != nil {
 		// An address that cannot be read leaves the GPU without its place in
 		// the PCIe tree, and usable.
 		f.busID, _ = topology.NormalizeBusID(busIDText(pci.BusId))
 	}
-	if name, ret := dev.GetName(); value(q, name, ret) != nil {
+	if name, ret := dev.GetName(); vital(q, name, ret) != nil {
 		f.model = name
 	}
 	minor, ret := dev.GetMinorNumber()
@@ -69,20 +90,37 @@ func (l *library) find(i int) (found, error) {
 	f.read(q)
 	l.readLinks(q, &f)
 	l.readFabric(q, &f)
-	switch {
-	case q.lost:
-		f.Unhealthy = errorText(nvml.ERROR_GPU_IS_LOST)
-	case l.has("nvmlDeviceGetMigMode"):
-		if mode, _, ret := dev.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
-			f.Unhealthy = migUnhealthy
+	l.readMIG(q, &f)
+	l.readHealth(q, &f.Health)
+	f.Health.set(q.failure)
+	return f, nvml.SUCCESS
+}
+
+// readHealth reads what tells a GPU's health, as far as the driver knows the
+// functions.
+func (l *library) readHealth(q *query, h *Health) {
+	errors, ret := q.dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+	h.UncorrectedVolatile = value(q, errors, ret)
+	errors, ret = q.dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC)
+	h.UncorrectedAggregate = value(q, errors, ret)
+	pages, ret := q.dev.GetRetiredPagesPendingStatus()
+	if value(q, pages, ret) != nil {
+		h.RetiredPending = ptr(pages == nvml.FEATURE_ENABLED)
+	}
+	if l.has("nvmlDeviceGetRemappedRows") {
+		_, _, pending, failed, ret := q.dev.GetRemappedRows()
+		h.RemapPending, h.RemapFailed = value(q, pending, ret), value(q, failed, ret)
+	}
+	if l.has("nvmlDeviceGetSramEccErrorStatus") {
+		if s, ret := q.dev.GetSramEccErrorStatus(); value(q, s, ret) != nil {
+			h.SRAMThreshold = ptr(s.BThresholdExceeded != 0)
 		}
 	}
-	return f, nil
 }
 
 // read fills in what attributes are made of.
 func (f *found) read(q *query) {
-	if memory, ret := q.dev.GetMemoryInfo(); value(q, memory, ret) != nil {
+	if memory, ret := q.dev.GetMemoryInfo(); vital(q, memory, ret) != nil {
 		f.MemoryMiB = ptr(memory.Total / bytesPerMiB)
 	}
 	if bar1, ret := q.dev.GetBAR1MemoryInfo(); value(q, bar1, ret) != nil {
@@ -119,12 +157,14 @@ func (l *library) readLinks(q *query, f *found) {
 		case value(q, state, ret) == nil:
 			continue // a number without a link
 		case state != nvml.FEATURE_ENABLED:
-			f.inactive++
+			f.Health.LinksInactive++
 			continue
 		}
+		f.Health.LinksActive++
 		switch l.remoteType(q, link) {
 		case nvml.NVLINK_DEVICE_TYPE_SWITCH:
 			f.switched++
+			f.Health.LinksToSwitches++
 		case nvml.NVLINK_DEVICE_TYPE_GPU:
 			remote, ret := q.dev.GetNvLinkRemotePciInfo(link)
 			if value(q, remote, ret) == nil {
@@ -162,7 +202,22 @@ func (l *library) readFabric(q *query, f *found) {
 		return
 	}
 	info, ret := q.dev.GetGpuFabricInfo()
-	if value(q, info, ret) == nil || info.State != nvml.GPU_FABRIC_STATE_COMPLETED || info.ClusterUuid == [16]uint8{} {
+	if value(q, info, ret) == nil {
+		return
+	}
+	switch info.State {
+	case nvml.GPU_FABRIC_STATE_NOT_STARTED:
+		f.Health.Fabric = FabricNotStarted
+	case nvml.GPU_FABRIC_STATE_IN_PROGRESS:
+		f.Health.Fabric = FabricInProgress
+	case nvml.GPU_FABRIC_STATE_COMPLETED:
+		f.Health.Fabric = FabricCompleted
+		if status := nvml.Return(info.Status); status != nvml.SUCCESS {
+			f.Health.FabricError = errorText(status)
+			return
+		}
+	}
+	if info.State != nvml.GPU_FABRIC_STATE_COMPLETED || info.ClusterUuid == [16]uint8{} {
 		return
 	}
 	u := info.ClusterUuid

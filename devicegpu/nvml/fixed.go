@@ -8,6 +8,7 @@ import (
 // fixed is a simulated source whose inventory never changes. Its GPUs are
 // idle: no figures are made up for them.
 type fixed struct {
+	eventless
 	inventory Inventory
 }
 

@@ -40,7 +40,7 @@ func newDriver(t *testing.T, n int) driver {
 
 func (d driver) inventory(t *testing.T) Inventory {
 	t.Helper()
-	inv, err := newLibrary(d, fstest.MapFS{}).Inventory()
+	inv, err := newLibrary(d, fstest.MapFS{}, fstest.MapFS{}).Inventory()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestNoLibraryIsNoError(t *testing.T) {
 	d := newDriver(t, 2)
 	ret := nvml.ERROR_LIBRARY_NOT_FOUND
 	d.InitFunc = func() nvml.Return { return ret }
-	lib := newLibrary(d, fstest.MapFS{})
+	lib := newLibrary(d, fstest.MapFS{}, fstest.MapFS{})
 	inv, err := lib.Inventory()
 	if err != nil || len(inv.GPUs) != 0 || len(inv.Problems) != 1 || !strings.Contains(inv.Problems[0], "libnvidia-ml.so.1") {
 		t.Errorf("inventory %+v, %v", inv, err)
@@ -78,63 +78,168 @@ func TestNoLibraryIsNoError(t *testing.T) {
 
 func TestLibraryFaults(t *testing.T) {
 	const lost = nvml.ERROR_GPU_IS_LOST
-	tests := map[string]struct {
-		breakIt   func(driver)
-		gpus      int
-		unhealthy map[int]string
-		problem   string
-	}{
-		"nothing": {func(driver) {}, 3, nil, ""},
-		"handle is lost": {func(d driver) {
-			byIndex := d.DeviceGetHandleByIndexFunc
-			d.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
-				if i == 1 {
-					return nil, lost
-				}
-				return byIndex(i)
+	const lostText, resetText = "the GPU has fallen off the bus", "the GPU needs a reset"
+	handle := func(d driver, i int, ret nvml.Return) {
+		byIndex := d.DeviceGetHandleByIndexFunc
+		d.DeviceGetHandleByIndexFunc = func(n int) (nvml.Device, nvml.Return) {
+			if n == i {
+				return nil, ret
 			}
-		}, 2, nil, "GPU 1: the GPU has fallen off the bus"},
+			return byIndex(n)
+		}
+	}
+	links := func(d driver, i, down int) {
+		d.devices[i].GetNvLinkStateFunc = func(link int) (nvml.EnableState, nvml.Return) {
+			switch {
+			case link < down:
+				return nvml.FEATURE_DISABLED, nvml.SUCCESS
+			case link >= 18:
+				return 0, nvml.ERROR_INVALID_ARGUMENT
+			}
+			return nvml.FEATURE_ENABLED, nvml.SUCCESS
+		}
+	}
+	fabric := func(d driver, i int, info nvml.GpuFabricInfo) {
+		d.devices[i].GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) { return info, nvml.SUCCESS }
+	}
+	tests := map[string]struct {
+		breakIt func(driver)
+		want    func(h *Health) // of GPU 1
+		problem string
+	}{
+		"nothing": {func(driver) {}, func(*Health) {}, ""},
+		"handle is lost": {func(d driver) { handle(d, 1, lost) }, func(h *Health) { *h = Health{Lost: lostText} },
+			"GPU 1: the GPU has fallen off the bus"},
+		"handle gives no answer": {func(d driver) { handle(d, 1, nvml.ERROR_UNKNOWN) }, func(h *Health) { *h = Health{Silent: "NVML error 999"} },
+			"GPU 1: NVML error 999"},
+		"no UUID": {func(d driver) {
+			d.devices[1].GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.ERROR_UNKNOWN }
+		}, func(h *Health) { *h = Health{Silent: "NVML error 999"} }, "GPU 1: NVML error 999"},
+		"empty UUID": {func(d driver) {
+			d.devices[1].GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.SUCCESS }
+		}, func(h *Health) { *h = Health{Silent: "NVML error 999"} }, "GPU 1: NVML error 999"},
+		"another one's UUID": {func(d driver) {
+			d.devices[2].GetUUIDFunc = func() (string, nvml.Return) { return d.devices[1].UUID, nvml.SUCCESS }
+		}, func(*Health) {}, "GPU 2 has the UUID"},
 		"lost half-way": {func(d driver) {
 			d.devices[1].GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, lost }
-		}, 3, map[int]string{1: "the GPU has fallen off the bus"}, ""},
-		"no UUID": {func(d driver) {
-			d.devices[2].GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.ERROR_UNKNOWN }
-		}, 2, nil, "GPU 2: read UUID: NVML error 999"},
-		"MIG": {func(d driver) { d.devices[0].MigMode = nvml.DEVICE_MIG_ENABLE }, 3, map[int]string{0: migUnhealthy}, ""},
-		"no sensors, clocks, limits": {func(d driver) {
-			d.devices[0].GetMaxClockInfoFunc = func(nvml.ClockType) (uint32, nvml.Return) { return 7, nvml.ERROR_NOT_SUPPORTED }
-			d.devices[0].GetPowerManagementLimitFunc = func() (uint32, nvml.Return) { return 7, nvml.ERROR_NOT_SUPPORTED }
-		}, 3, nil, ""},
+		}, func(h *Health) { h.Lost = lostText }, ""},
+		"needs a reset": {func(d driver) {
+			d.devices[1].GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_RESET_REQUIRED }
+		}, func(h *Health) { h.Lost = resetText }, ""},
+		"no name": {func(d driver) {
+			d.devices[1].GetNameFunc = func() (string, nvml.Return) { return "", nvml.ERROR_TIMEOUT }
+		}, func(h *Health) { h.Silent = "timed out" }, ""},
+		"MIG pending": {func(d driver) {
+			d.devices[1].GetMigModeFunc = func() (int, int, nvml.Return) { return 0, 1, nvml.SUCCESS }
+		}, func(h *Health) { h.MIGPending = ptr(true) }, ""},
+		"an error of what it lacks": {func(d driver) {
+			d.devices[1].GetMaxClockInfoFunc = func(nvml.ClockType) (uint32, nvml.Return) { return 7, nvml.ERROR_UNKNOWN }
+			d.devices[1].GetPowerManagementLimitFunc = func() (uint32, nvml.Return) { return 7, nvml.ERROR_NOT_SUPPORTED }
+		}, func(*Health) {}, ""},
 		"bad bus ID": {func(d driver) {
-			d.devices[0].GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, nvml.SUCCESS }
-		}, 3, nil, ""},
-		"some NVLinks down": {func(d driver) {
-			d.devices[1].GetNvLinkStateFunc = func(link int) (nvml.EnableState, nvml.Return) {
-				if link < 2 {
-					return nvml.FEATURE_DISABLED, nvml.SUCCESS
-				}
-				return nvml.FEATURE_ENABLED, nvml.SUCCESS
+			d.devices[1].GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{}, nvml.SUCCESS }
+		}, func(*Health) {}, ""},
+		"some NVLinks down": {func(d driver) { links(d, 1, 2) },
+			func(h *Health) { h.LinksActive, h.LinksInactive, h.LinksToSwitches = 16, 2, 16 }, "2 NVLinks are down"},
+		"uncorrectable errors": {func(d driver) {
+			d.devices[1].GetTotalEccErrorsFunc = func(_ nvml.MemoryErrorType, c nvml.EccCounterType) (uint64, nvml.Return) {
+				return 3 + uint64(c), nvml.SUCCESS
 			}
-		}, 3, nil, "2 NVLinks are down"},
+		}, func(h *Health) { h.UncorrectedVolatile, h.UncorrectedAggregate = ptr(uint64(3)), ptr(uint64(4)) }, ""},
+		"SRAM": {func(d driver) {
+			d.devices[1].GetSramEccErrorStatusFunc = func() (nvml.EccSramErrorStatus, nvml.Return) {
+				return nvml.EccSramErrorStatus{BThresholdExceeded: 1}, nvml.SUCCESS
+			}
+		}, func(h *Health) { h.SRAMThreshold = ptr(true) }, ""},
+		"rows": {func(d driver) {
+			d.devices[1].GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 1, true, true, nvml.SUCCESS }
+		}, func(h *Health) { h.RemapPending, h.RemapFailed = ptr(true), ptr(true) }, ""},
+		"pages": {func(d driver) {
+			d.devices[1].GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS }
+		}, func(h *Health) { h.RetiredPending = ptr(true) }, ""},
+		"fabric in progress": {func(d driver) { fabric(d, 1, nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_IN_PROGRESS}) },
+			func(h *Health) { h.Fabric = FabricInProgress }, ""},
+		"fabric not started": {func(d driver) { fabric(d, 1, nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_NOT_STARTED}) },
+			func(h *Health) { h.Fabric = FabricNotStarted }, ""},
+		"fabric failed": {func(d driver) {
+			fabric(d, 1, nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_COMPLETED, Status: uint32(nvml.ERROR_UNKNOWN), ClusterUuid: [16]uint8{1}})
+		}, func(h *Health) { h.Fabric, h.FabricError = FabricCompleted, "NVML error 999" }, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := newDriver(t, 3)
-			tt.breakIt(d)
-			inv := d.inventory(t)
-			if len(inv.GPUs) != tt.gpus {
-				t.Errorf("%d GPUs, want %d", len(inv.GPUs), tt.gpus)
+			lib := newLibrary(d, fstest.MapFS{}, fstest.MapFS{})
+			before, err := lib.Inventory()
+			if err != nil {
+				t.Fatal(err)
 			}
-			for i, g := range inv.GPUs {
-				if g.Unhealthy != tt.unhealthy[i] {
-					t.Errorf("GPU %d is unhealthy for %q, want %q", i, g.Unhealthy, tt.unhealthy[i])
+			tt.breakIt(d)
+			inv, err := lib.Inventory()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, g := range before.GPUs {
+				at, ok := inv.Matrix.Index(before.Matrix.GPUs[i].UUID)
+				if !ok {
+					if !strings.Contains(tt.problem, "UUID") {
+						t.Errorf("GPU %d is not listed", i)
+					}
+					continue
 				}
+				want := g.Health
+				if i == 1 {
+					tt.want(&want)
+				}
+				if diff := cmp.Diff(want, inv.GPUs[at].Health); diff != "" {
+					t.Errorf("health of GPU %d (-want +got):\n%s", i, diff)
+				}
+			}
+			if _, err := topology.Encode(inv.Matrix); err != nil {
+				t.Error(err)
 			}
 			problems := strings.Join(inv.Problems, "\n")
 			if tt.problem == "" && problems != "" || !strings.Contains(problems, tt.problem) {
 				t.Errorf("problems %q, want %q", problems, tt.problem)
 			}
 		})
+	}
+}
+
+// TestNeverNamed: a GPU that was lost before the first look has no name to be
+// listed by.
+func TestNeverNamed(t *testing.T) {
+	d := newDriver(t, 2)
+	d.devices[0].GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }
+	inv := d.inventory(t)
+	if len(inv.GPUs) != 1 || len(inv.Problems) != 1 || inv.Problems[0] != "GPU 0: the GPU has fallen off the bus" {
+		t.Errorf("%d GPUs, problems %q", len(inv.GPUs), inv.Problems)
+	}
+}
+
+// TestDriverComesBack: a library that failed is loaded anew, and the GPUs that
+// were there are not taken for a machine without a driver.
+func TestDriverComesBack(t *testing.T) {
+	d := newDriver(t, 2)
+	loads, ret := 0, nvml.SUCCESS
+	d.InitFunc = func() nvml.Return { loads++; return ret }
+	d.ShutdownFunc = func() nvml.Return { return nvml.SUCCESS }
+	lib := newLibrary(d, fstest.MapFS{}, fstest.MapFS{})
+	if _, err := lib.Inventory(); err != nil || loads != 1 {
+		t.Fatalf("loaded %d times, %v", loads, err)
+	}
+	count := d.DeviceGetCountFunc
+	d.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_DRIVER_NOT_LOADED }
+	if _, err := lib.Inventory(); err == nil || !strings.Contains(err.Error(), "driver is not loaded") {
+		t.Errorf("error %v", err)
+	}
+	ret = nvml.ERROR_LIBRARY_NOT_FOUND
+	if inv, err := lib.Inventory(); err == nil {
+		t.Errorf("a driver that is gone is taken for none: %+v", inv)
+	}
+	ret, d.DeviceGetCountFunc = nvml.SUCCESS, count
+	if inv, err := lib.Inventory(); err != nil || len(inv.GPUs) != 2 || loads != 3 {
+		t.Errorf("%d GPUs, loaded %d times, %v", len(inv.GPUs), loads, err)
 	}
 }
 
@@ -154,7 +259,7 @@ func TestNotSupportedIsAbsent(t *testing.T) {
 func TestCountFails(t *testing.T) {
 	d := newDriver(t, 1)
 	d.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN }
-	if inv, err := newLibrary(d, fstest.MapFS{}).Inventory(); err == nil {
+	if inv, err := newLibrary(d, fstest.MapFS{}, fstest.MapFS{}).Inventory(); err == nil {
 		t.Errorf("inventory %+v", inv)
 	}
 }
@@ -225,7 +330,7 @@ func TestSamples(t *testing.T) {
 	d.devices[1].GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
 		return nvml.Utilization{Gpu: 90, Memory: 30}, nvml.SUCCESS
 	}
-	samples, err := newLibrary(d, fstest.MapFS{}).Samples()
+	samples, err := newLibrary(d, fstest.MapFS{}, fstest.MapFS{}).Samples()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,6 +106,12 @@ func (m machine) found(i int, uuid string) found {
 			CoresClockMHz: &m.coresMHz, MemoryClockMHz: &m.memoryMHz,
 			PCIeGeneration: &m.pcieGeneration, PCIeWidth: ptr(uint64(pcieWidth)),
 			DisplayOn: ptr(false), PersistenceOn: ptr(true), ComputeCapability: m.capability,
+			MIG: ptr(false),
+			Health: Health{
+				UncorrectedVolatile: ptr(uint64(0)), UncorrectedAggregate: ptr(uint64(0)), SRAMThreshold: ptr(false),
+				RemapPending: ptr(false), RemapFailed: ptr(false), MIGPending: ptr(false),
+				LinksActive: m.nvlinks, LinksToSwitches: m.nvlinks,
+			},
 		},
 	}
 }

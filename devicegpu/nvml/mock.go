@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"fmt"
+	"io/fs"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
@@ -29,8 +30,14 @@ func openMock(name string, m machine, seed string) (Source, error) {
 		dev.UUID = stableUUID(seed, name, i)
 		m.fillDevice(dev, m.found(i, dev.UUID))
 	}
-	return &library{lib: s, simulated: true, host: func([]string) host { return m.host() }}, nil
+	return &library{lib: s, simulated: true, host: func([]string) host { return m.host() }, proc: nothing{}}, nil
 }
+
+// nothing is a file system without files.
+type nothing struct{}
+
+// Open implements fs.FS.
+func (nothing) Open(string) (fs.File, error) { return nil, fs.ErrNotExist }
 
 // fillDevice answers the calls that a mock device does not know. It has no
 // sensors: what the figures of an idle GPU would be is not made up.
@@ -70,6 +77,17 @@ func (m machine) fillDevice(dev *server.Device, f found) {
 		return nvml.GpuFabricInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
 	fillSensors(dev)
+	fillHealth(dev)
+}
+
+// fillHealth makes the GPU a healthy one.
+func fillHealth(dev *server.Device) {
+	dev.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 0, nvml.SUCCESS }
+	dev.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+	dev.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 0, 0, false, false, nvml.SUCCESS }
+	dev.GetSramEccErrorStatusFunc = func() (nvml.EccSramErrorStatus, nvml.Return) {
+		return nvml.EccSramErrorStatus{}, nvml.SUCCESS
+	}
 }
 
 func fillSensors(dev *server.Device) {

@@ -5,6 +5,7 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,8 +19,11 @@ type Source interface {
 	// with its reason in Unhealthy; an error means that nothing can be said at
 	// present about any of them.
 	Inventory() (Inventory, error)
-	// Samples reads the GPUs' current figures.
+	// Samples reads the current figures of GPUs and MIG instances.
 	Samples() ([]Sample, error)
+	// Events calls got with faults as they happen, until ctx ends. It returns
+	// before that if the driver cannot tell faults, or has to be asked anew.
+	Events(ctx context.Context, got func(Event)) error
 	// Simulated reports that there are no such GPUs on this machine, so that
 	// there are no device nodes to hand out.
 	Simulated() bool
@@ -46,8 +50,17 @@ type GPU struct {
 	Vendor string `json:"vendor"`
 	// Minor is the number of its device node, /dev/nvidia<minor>.
 	Minor *int `json:"minor,omitempty"`
-	// Unhealthy says why the GPU cannot be used; empty means that it can.
+	// Unhealthy says why the GPU cannot be used; empty means that it can. It is
+	// the judgement on Health, and not a source's to make.
 	Unhealthy string `json:"unhealthy,omitempty"`
+	Health    Health `json:"health,omitzero"`
+	// MIG is set when the GPU is divided into instances and cannot be used
+	// whole; nil is unknown.
+	MIG *bool `json:"mig,omitempty"`
+	// Instances are the parts of a divided GPU that can be used.
+	Instances []Instance `json:"instances,omitempty"`
+	// Partial is set when the driver did not tell all of the Instances.
+	Partial bool `json:"-"`
 
 	MemoryMiB *uint64 `json:"memory_mib,omitempty"`
 	BAR1MiB   *uint64 `json:"bar1_mib,omitempty"`
@@ -64,6 +77,31 @@ type GPU struct {
 	PersistenceOn *bool `json:"persistence_on,omitempty"`
 	// ComputeCapability is CUDA's, "9.0".
 	ComputeCapability string `json:"compute_capability,omitempty"`
+}
+
+// Divided reports whether the GPU is in MIG mode.
+func (g GPU) Divided() bool { return g.MIG != nil && *g.MIG }
+
+// Instance is a MIG instance: a compute instance within a GPU instance.
+type Instance struct {
+	UUID string `json:"uuid"`
+	// Model is the driver's name for it, "NVIDIA A100-SXM4-40GB MIG 3g.20gb".
+	Model string `json:"model"`
+	// Profile is the last part of it, "3g.20gb" or "1c.3g.20gb".
+	Profile         string  `json:"profile"`
+	GPUInstance     int     `json:"gpu_instance"`
+	ComputeInstance int     `json:"compute_instance"`
+	MemoryMiB       *uint64 `json:"memory_mib,omitempty"`
+	Multiprocessors *uint64 `json:"multiprocessors,omitempty"`
+	// Slices are the GPU instance's compute slices, of seven on an A100.
+	Slices *uint64 `json:"slices,omitempty"`
+	// Caps are the numbers of its device nodes,
+	// /dev/nvidia-caps/nvidia-cap<number>.
+	Caps []int `json:"caps,omitempty"`
+	// Unhealthy is as for a GPU.
+	Unhealthy string `json:"unhealthy,omitempty"`
+	// Gone counts the looks since it was found last.
+	Gone int `json:"-"`
 }
 
 // Sample is a GPU's figures at one moment; nil means not reported.

@@ -13,6 +13,8 @@ func (l *library) Samples() ([]Sample, error) {
 	if l.start() != nil {
 		return nil, nil // no driver, no GPUs
 	}
+	l.use.RLock()
+	defer l.use.RUnlock()
 	count, ret := l.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("count GPUs: %s", errorText(ret))

@@ -12,7 +12,7 @@ func openMock(name string, m machine, seed string) (Source, error) {
 func openNVML() Source { return absent{} }
 
 // absent is the source "nvml" of a binary that was built without cgo.
-type absent struct{}
+type absent struct{ eventless }
 
 func (absent) Inventory() (Inventory, error) {
 	return Inventory{Problems: []string{"no GPUs: this binary was built without cgo and cannot load NVML: build it with CGO_ENABLED=1, or choose another source"}}, nil

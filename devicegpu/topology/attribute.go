@@ -50,6 +50,33 @@ func Encode(m Matrix) (string, error) {
 	if len(payload) > maxPayloadBytes {
 		return "", fmt.Errorf("%w: %d bytes encoded, at most %d are allowed", ErrInvalid, len(payload), maxPayloadBytes)
 	}
+	packed, err := pack(attributePrefix, payload)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return packed, nil
+}
+
+// Decode unpacks a string that Encode made. Anything else, such as a
+// truncated string, is an error that wraps ErrAttribute; the memory used is
+// bounded whatever the string says.
+func Decode(s string) (Matrix, error) {
+	payload, err := unpack(attributePrefix, s)
+	if err != nil {
+		return Matrix{}, fmt.Errorf("%w: %w", ErrAttribute, err)
+	}
+	m, err := decodePayload(payload)
+	if err == nil {
+		err = m.Validate()
+	}
+	if err != nil {
+		return Matrix{}, fmt.Errorf("%w: %w", ErrAttribute, err)
+	}
+	return m, nil
+}
+
+// pack compresses a payload and makes it fit for an attribute.
+func pack(prefix string, payload []byte) (string, error) {
 	var b bytes.Buffer
 	b.Write(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(payload)))
 	w, err := flate.NewWriter(&b, flate.BestCompression)
@@ -60,60 +87,48 @@ func Encode(m Matrix) (string, error) {
 		err = w.Close()
 	}
 	if err != nil {
-		return "", fmt.Errorf("compress topology: %w", err)
+		return "", fmt.Errorf("compress: %w", err)
 	}
-	s := attributePrefix + base64.RawURLEncoding.EncodeToString(b.Bytes())
+	s := prefix + base64.RawURLEncoding.EncodeToString(b.Bytes())
 	if len(s) > maxAttributeBytes {
-		return "", fmt.Errorf("%w: %d characters encoded, at most %d are allowed", ErrInvalid, len(s), maxAttributeBytes)
+		return "", fmt.Errorf("%d characters encoded, at most %d are allowed", len(s), maxAttributeBytes)
 	}
 	return s, nil
 }
 
-// Decode unpacks a string that Encode made. Anything else, such as a
-// truncated string, is an error that wraps ErrAttribute; the memory used is
-// bounded whatever the string says.
-func Decode(s string) (Matrix, error) {
-	fail := func(format string, args ...any) (Matrix, error) {
-		return Matrix{}, fmt.Errorf("%w: "+format, append([]any{ErrAttribute}, args...)...)
-	}
+// unpack is the inverse of pack, within bounds.
+func unpack(prefix, s string) ([]byte, error) {
 	if len(s) > maxAttributeBytes {
-		return fail("%d characters long, at most %d are allowed", len(s), maxAttributeBytes)
+		return nil, fmt.Errorf("%d characters long, at most %d are allowed", len(s), maxAttributeBytes)
 	}
-	body, ok := strings.CutPrefix(s, attributePrefix)
+	body, ok := strings.CutPrefix(s, prefix)
 	if !ok {
 		version, _, dotted := strings.Cut(s, ".")
 		if dotted && len(version) < 8 {
-			return fail("format %q: this version reads %q", version, strings.TrimSuffix(attributePrefix, "."))
+			return nil, fmt.Errorf("format %q: this version reads %q", version, strings.TrimSuffix(prefix, "."))
 		}
-		return fail("it does not start with %q", attributePrefix)
+		return nil, fmt.Errorf("it does not start with %q", prefix)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil {
-		return fail("%w", err)
+		return nil, err
 	}
 	if len(raw) < 4 {
-		return fail("truncated: %d bytes", len(raw))
+		return nil, fmt.Errorf("truncated: %d bytes", len(raw))
 	}
 	compressed := bytes.NewReader(raw[4:])
 	payload, err := io.ReadAll(io.LimitReader(flate.NewReader(compressed), maxPayloadBytes+1))
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fail("truncated")
+		return nil, errors.New("truncated")
 	case err != nil:
-		return fail("decompress: %w", err)
+		return nil, fmt.Errorf("decompress: %w", err)
 	case len(payload) > maxPayloadBytes:
-		return fail("more than %d bytes when decompressed", maxPayloadBytes)
+		return nil, fmt.Errorf("more than %d bytes when decompressed", maxPayloadBytes)
 	case compressed.Len() > 0:
-		return fail("%d bytes too long", compressed.Len())
+		return nil, fmt.Errorf("%d bytes too long", compressed.Len())
 	case crc32.ChecksumIEEE(payload) != binary.LittleEndian.Uint32(raw):
-		return fail("checksum mismatch")
+		return nil, errors.New("checksum mismatch")
 	}
-	m, err := decodePayload(payload)
-	if err == nil {
-		err = m.Validate()
-	}
-	if err != nil {
-		return fail("%w", err)
-	}
-	return m, nil
+	return payload, nil
 }

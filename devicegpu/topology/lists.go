@@ -98,6 +98,24 @@ func parseMask(s string) (string, error) {
 	return FormatList(list), nil
 }
 
+// formatMask writes a list of CPUs as NCCL's mask; "" for none and for what is
+// no list.
+func formatMask(cpus string) string {
+	list, err := ParseList(cpus)
+	if err != nil || len(list) == 0 {
+		return ""
+	}
+	words := make([]uint32, slices.Max(list)/32+1)
+	for _, c := range list {
+		words[len(words)-1-c/32] |= 1 << (c % 32)
+	}
+	text := make([]string, 0, len(words))
+	for _, w := range words {
+		text = append(text, fmt.Sprintf("%08x", w))
+	}
+	return strings.Join(text, ",")
+}
+
 var busIDForm = regexp.MustCompile(`^(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?$`)
 
 // NormalizeBusID returns a PCI address in the kernel's form: lower case, a

@@ -61,7 +61,8 @@ func first(t *testing.T, client *device.Client) []device.Group {
 func TestPlugin(t *testing.T) {
 	config := `
 		source = "mock:dgxh100"
-		mock_seed = "node1"`
+		mock_seed = "node1"
+		nccl_topology = "` + t.TempDir() + `"`
 	client, err := launch(t, config)
 	if err != nil {
 		t.Fatal(err)
