@@ -59,6 +59,8 @@ func (a *admission) premature() string {
 		return "the job is not recorded yet"
 	case deref(cur.Stop):
 		return "the job was stopped"
+	case rec.Held != "":
+		return rec.Held
 	case rec.RetryAfter.After(a.round.view.Taken):
 		return fmt.Sprintf("it is tried again after %s", rec.RetryAfter.Format(time.RFC3339))
 	case rec.Phase == record.PhaseQueued && len(a.job.live()) > 0:
@@ -114,6 +116,10 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	}
 	rec.Members = append(rec.Members, fit...)
 	j.ended(rec)
+	if !j.severally() {
+		rec.PlacedIndex = deref(j.cur.JobModifyIndex)
+	}
+	rec.Note(a.round.view.Taken, string(KindAdmit), a.decision.Reason)
 	rec.Admitted, rec.Deadline = a.round.view.Taken, a.round.view.Taken.Add(a.executor.opts.Deadline)
 	if err := a.executor.put(ctx, rec); err != nil {
 		return false, err

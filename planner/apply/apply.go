@@ -28,6 +28,15 @@ type Options struct {
 	// gang counts as broken: Nomad restarts tasks and moves allocations in
 	// several steps. A member whose node is lost is missing at once.
 	Settle time.Duration
+	// Sick is how long a GPU of a running member must be reported unhealthy
+	// before its gang is taken off.
+	Sick time.Duration
+	// Vanished is how long a GPU of a running member may be missing from its
+	// node's list: a device plugin that restarts lists none for a moment.
+	Vanished time.Duration
+	// Stable is how long a gang must have run for its earlier failures to
+	// count no more, where its reschedule block names no interval.
+	Stable time.Duration
 	// Link returns the address of the page about a job, which is put into the
 	// job's ui block; nil puts none.
 	Link func(namespace, job string) string
@@ -39,6 +48,9 @@ const (
 	DefaultRetryInitial = 5 * time.Second
 	DefaultRetryMax     = 5 * time.Minute
 	DefaultSettle       = 15 * time.Second
+	DefaultSick         = 30 * time.Second
+	DefaultVanished     = 2 * time.Minute
+	DefaultStable       = 10 * time.Minute
 )
 
 func (o Options) withDefaults() Options {
@@ -48,6 +60,7 @@ func (o Options) withDefaults() Options {
 	}{
 		{&o.Deadline, DefaultDeadline}, {&o.RetryInitial, DefaultRetryInitial},
 		{&o.RetryMax, DefaultRetryMax}, {&o.Settle, DefaultSettle},
+		{&o.Sick, DefaultSick}, {&o.Vanished, DefaultVanished}, {&o.Stable, DefaultStable},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.fallback

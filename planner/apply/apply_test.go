@@ -143,9 +143,7 @@ func diesAt(t *testing.T, n int, after bool) (writes int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if thief == nil {
-			thief = &api.AllocationListStub{ID: "thief", JobID: "thief", TaskGroup: "t", NodeID: f.nodes[1], DesiredStatus: "run", ClientStatus: "running",
-				AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: []string{gpu(f.nodes[1], 0)}}}}}}}
-			f.allocs = append(f.allocs, thief)
+			thief = f.occupy("thief", f.nodes[1], 0)
 		}
 	}
 	dead := false
@@ -202,7 +200,7 @@ func TestLostRaceIsRolledBackWhole(t *testing.T) {
 		}
 		rec.Members = append(rec.Members, model.Member{Group: "w", Index: i, Rank: i, Node: node, GPUs: ids})
 	}
-	f.down["ffffffff-node"] = true
+	f.occupy("thief", "ffffffff-node", 0)
 	rec.Phase, rec.Admitted, rec.Deadline = record.PhaseAdmitted, f.now, f.now.Add(5*time.Second)
 	f.records["default/train"] = rec
 	run(t, f, e, "rolled back", phase("train", record.PhaseRollback))
@@ -211,74 +209,8 @@ func TestLostRaceIsRolledBackWhole(t *testing.T) {
 	if m.Record.Attempts != 1 || !strings.Contains(m.Record.Reason, "2 of 3 members were placed within 5s") || !m.Record.RetryAfter.After(m.Record.Submitted) {
 		t.Errorf("attempts %d, reason %q", m.Record.Attempts, m.Record.Reason)
 	}
-	if len(v.Snapshot.Allocs) != 0 {
-		t.Errorf("%d allocations are left", len(v.Snapshot.Allocs))
-	}
-}
-
-func TestBrokenGang(t *testing.T) {
-	tests := map[string]struct {
-		kind, gang string
-		breakIt    func(*fakeNomad)
-		wantNow    bool
-		// wantReason is what the record says; "" means that nothing happens.
-		wantReason string
-		wantKept   int
-	}{
-		"a lost node takes the gang with it": {"service", "job", func(f *fakeNomad) { f.down[f.nodes[0]] = true }, true, "no contact with the node", 0},
-		"an unknown member counts as gone":   {"service", "job", func(f *fakeNomad) { f.allocs[0].ClientStatus = "unknown" }, true, "no contact with the node", 0},
-		"a failed member, after a while":     {"batch", "job", func(f *fakeNomad) { f.allocs[0].ClientStatus = "failed" }, false, "has failed", 0},
-		"a member that is told to stop":      {"service", "job", func(f *fakeNomad) { f.allocs[0].DesiredStatus = "stop" }, false, "is gone", 0},
-		"a completed member breaks nothing":  {"batch", "job", func(f *fakeNomad) { f.allocs[0].ClientStatus = "complete" }, false, "", 2},
-		"a completed member forbids the roll-back": {"batch", "job", func(f *fakeNomad) {
-			f.allocs[0].ClientStatus, f.allocs[1].ClientStatus = "complete", "failed"
-		}, false, "left as it is", 2},
-		"a lone member is lost alone":     {"service", "none", func(f *fakeNomad) { f.down[f.nodes[0]] = true }, true, "no contact with the node", 1},
-		"a failed lone member is through": {"batch", "none", func(f *fakeNomad) { f.allocs[0].ClientStatus = "failed" }, false, "", 2},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t, 2)
-			job := fakeJob("train", test.kind, test.gang, 2, 8)
-			job.Constraints = []*api.Constraint{api.NewConstraint(rewrite.GateAttribute, "=", "open")}
-			f.submit(job)
-			e := apply.NewExecutor(f.client, f, options())
-			placed(t, f, run(t, f, e, "running", phase("train", record.PhaseRunning)), "train", 2)
-			before := f.writes
-			test.breakIt(f)
-			v := f.view()
-			e.Execute(t.Context(), v, nil)
-			if acted := f.writes > before; acted != test.wantNow {
-				t.Errorf("acted at once: %v, want %v", acted, test.wantNow)
-			}
-			for range 5 {
-				f.tick()
-				e.Execute(t.Context(), f.view(), nil)
-			}
-			rec := f.records["default/train"]
-			if test.wantReason == "" {
-				if f.writes != before {
-					t.Errorf("something was written: %v", f.log[before:])
-				}
-				return
-			}
-			if !strings.Contains(rec.Reason, test.wantReason) {
-				t.Errorf("reason %q, want %q", rec.Reason, test.wantReason)
-			}
-			if len(rec.Members) != test.wantKept {
-				t.Errorf("%d members are in force, want %d", len(rec.Members), test.wantKept)
-			}
-			if test.wantKept == 0 {
-				if rec.Phase != record.PhaseQueued || !rewrite.IsGated(f.jobs["train"]) {
-					t.Errorf("phase %s, gated %v", rec.Phase, rewrite.IsGated(f.jobs["train"]))
-				}
-				for _, a := range f.allocs {
-					if a.DesiredStatus == "run" && (a.ClientStatus == "running" || a.ClientStatus == "unknown") {
-						t.Errorf("allocation %s was not told to stop", a.ID)
-					}
-				}
-			}
-		})
+	if len(v.Snapshot.Allocs) != 1 {
+		t.Errorf("%d allocations are there, want the thief's alone", len(v.Snapshot.Allocs))
 	}
 }
 

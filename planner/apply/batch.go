@@ -57,12 +57,10 @@ func (j *job) ended(rec *record.Record) {
 
 // done are the members that have ended and must not run again.
 func (j *job) done() []rewrite.Place {
-	if j.m.Model.Type != api.JobTypeBatch {
-		return nil
-	}
+	batch := j.m.Model.Type == api.JobTypeBatch
 	var out []rewrite.Place
 	for _, s := range j.states {
-		if s.Member.Ended || s.State == observe.AllocComplete || s.State == observe.AllocDead && j.m.Model.Gang == model.GangNone && j.failedForGood(s) {
+		if s.Member.Ended || batch && s.State == observe.AllocComplete || batch && s.State == observe.AllocDead && j.m.Model.Gang == model.GangNone && j.failedForGood(s) {
 			out = append(out, rewrite.Place{Group: s.Member.Group, Index: s.Member.Index})
 		}
 	}
@@ -97,13 +95,7 @@ func (j *job) retriable(s observe.MemberState) bool {
 	if s.State != observe.AllocDead || j.m.Model.Type != api.JobTypeBatch || j.m.Model.Gang != model.GangNone || !j.held(s) {
 		return false
 	}
-	policy := api.NewDefaultReschedulePolicy(api.JobTypeBatch)
-	for _, g := range j.rec.Original.TaskGroups {
-		if deref(g.Name) == s.Member.Group {
-			policy.Merge(j.rec.Original.Reschedule)
-			policy.Merge(g.ReschedulePolicy)
-		}
-	}
+	policy := j.reschedule(s.Member.Group)
 	failures := 0
 	for _, a := range j.m.Allocs {
 		if a.TaskGroup == s.Alloc.TaskGroup && a.ClientStatus == api.AllocClientStatusFailed && a.CreateIndex > j.rec.PriorIndex {

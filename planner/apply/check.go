@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -22,8 +23,14 @@ type Checker struct {
 	mu sync.Mutex
 	// hashes remembers the user's version of each job by the job's index.
 	hashes map[key]hashed
-	// missing is since when a gang has not been whole.
-	missing map[key]time.Time
+	// missing is since when a gang's members have been in trouble.
+	missing map[key]map[troubleKey]time.Time
+	// sound remembers of which version of a job it is known that its pins hold,
+	// and repinned when pins were last set right.
+	sound    map[key]pinsChecked
+	repinned map[key]time.Time
+	// next is when something is due even if nothing happens.
+	next time.Time
 }
 
 type key struct{ namespace, job string }
@@ -36,7 +43,8 @@ type hashed struct {
 
 // NewChecker returns a Checker.
 func NewChecker(opts Options) *Checker {
-	return &Checker{opts: opts.withDefaults(), hashes: map[key]hashed{}, missing: map[key]time.Time{}}
+	return &Checker{opts: opts.withDefaults(), hashes: map[key]hashed{}, missing: map[key]map[troubleKey]time.Time{},
+		sound: map[key]pinsChecked{}, repinned: map[key]time.Time{}}
 }
 
 // Check returns the next step for each job that needs one, in the view's
@@ -44,6 +52,7 @@ func NewChecker(opts Options) *Checker {
 func (c *Checker) Check(v *observe.View) []Step {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.next = time.Time{}
 	r := newRound(c, v)
 	var steps []Step
 	present := map[key]bool{}
@@ -61,17 +70,24 @@ func (c *Checker) Check(v *observe.View) []Step {
 		steps = append(steps, Step{Namespace: rec.Namespace, Job: rec.JobID, Kind: KindForget,
 			Reason: "Nomad does not know the job any more", Forget: rec})
 	}
-	for k := range c.hashes {
-		if !present[k] {
-			delete(c.hashes, k)
-		}
-	}
-	for k := range c.missing {
-		if !present[k] {
-			delete(c.missing, k)
-		}
-	}
+	keep(c.hashes, present)
+	keep(c.missing, present)
+	keep(c.sound, present)
+	keep(c.repinned, present)
 	return steps
+}
+
+// keep drops what is remembered of jobs that are not there any more.
+func keep[T any](m map[key]T, present map[key]bool) {
+	maps.DeleteFunc(m, func(k key, _ T) bool { return !present[k] })
+}
+
+// Due is when the next look is due even if nothing happens in Nomad, as of the
+// last Check; zero if never.
+func (c *Checker) Due() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next
 }
 
 // arriving says whether the gateway has recorded a submission so lately that
@@ -86,6 +102,7 @@ type round struct {
 	view    *observe.View
 	allocs  map[string]model.Alloc
 	cluster *rewrite.Cluster
+	nodes   map[string]*model.Node
 }
 
 func newRound(c *Checker, v *observe.View) *round {
@@ -129,7 +146,7 @@ func (r *round) job(m *observe.Managed) *job {
 func fresh(m *observe.Managed, rec *record.Record) []observe.MemberState {
 	out := make([]observe.MemberState, len(m.Members))
 	for i, s := range m.Members {
-		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.PriorIndex {
+		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.Floor() {
 			s.Alloc, s.State = nil, observe.AllocNone
 		}
 		if s.Member.Ended && !s.State.Holds() {
@@ -300,7 +317,9 @@ func (j *job) resubmitted() *Step {
 	rec := j.submission(orig)
 	rec.Submitted = time.Unix(0, deref(j.cur.SubmitTime)).UTC()
 	rec.PlacedHash, rec.Members, rec.ModifyIndex = j.rec.PlacedHash, j.rec.Members, j.rec.ModifyIndex
-	rec.Reason = "the job was changed in Nomad itself; the new version is queued"
+	rec.Reason = "the job was changed in Nomad itself, by hand or by Nomad's own roll-back of a failed deployment; this version is queued"
+	rec.History = j.rec.History
+	rec.Note(j.now(), string(KindResubmit), rec.Reason)
 	step := j.step(KindResubmit, rec.Reason)
 	step.Put, step.ReadSource, step.Version = rec, true, int(deref(j.cur.Version))
 	if !rewrite.IsGated(j.cur) {

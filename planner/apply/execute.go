@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,10 @@ type Executor struct {
 func NewExecutor(client *api.Client, records Records, opts Options) *Executor {
 	return &Executor{client: client, records: records, checker: NewChecker(opts), opts: opts.withDefaults(), refused: map[key]refusals{}}
 }
+
+// Due is when Execute is due again even if nothing happens in Nomad; zero if
+// never.
+func (e *Executor) Due() time.Time { return e.checker.Due() }
 
 // Execute brings Nomad closer to what is intended: first what the Checker
 // finds to be done, then the plan's admissions, in their order. plan may be

@@ -31,15 +31,20 @@ type fakeNomad struct {
 	t      *testing.T
 	client *api.Client
 
-	mu      sync.Mutex
-	now     time.Time
-	index   uint64
-	nodes   []string
-	down    map[string]bool
-	jobs    map[string]*api.Job
-	allocs  []*api.AllocationListStub
-	records map[string]record.Record
-	writes  int
+	mu    sync.Mutex
+	now   time.Time
+	index uint64
+	nodes []string
+	down  map[string]bool
+	// unusable says why nothing new may be placed on a node; sick and hidden
+	// are GPUs that are unhealthy or not listed.
+	unusable map[string]string
+	sick     map[string]string
+	hidden   map[string]bool
+	jobs     map[string]*api.Job
+	allocs   []*api.AllocationListStub
+	records  map[string]record.Record
+	writes   int
 	// fail is asked before (after false) and after each write; a status other
 	// than 0 is the answer then, -1 is an answer that makes no sense.
 	fail func(n int, what string, after bool) int
@@ -53,7 +58,7 @@ const gpusPerNode = 8
 func newFake(t *testing.T, nodes int) *fakeNomad {
 	t.Helper()
 	f := &fakeNomad{t: t, now: time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), index: 100,
-		down: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
+		down: map[string]bool{}, unusable: map[string]string{}, sick: map[string]string{}, hidden: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
 	for i := range nodes {
 		f.nodes = append(f.nodes, fmt.Sprintf("%08x-node", uint32(i+1)*2654435761))
 	}
@@ -225,12 +230,12 @@ func (f *fakeNomad) choose(job *api.Job, g *api.TaskGroup, taken, busy map[strin
 		}
 	}
 	for _, node := range f.nodes {
-		if f.down[node] || !allowed(node, busy, append(slices.Clone(job.Constraints), g.Constraints...)) {
+		if f.down[node] || f.unusable[node] != "" || !allowed(node, busy, append(slices.Clone(job.Constraints), g.Constraints...)) {
 			continue
 		}
 		var ids []string
 		for i := range gpusPerNode {
-			if id := gpu(node, i); !taken[id] && len(ids) < want && (only == nil || slices.Contains(only, id)) {
+			if id := gpu(node, i); !taken[id] && f.sick[id] == "" && !f.hidden[id] && len(ids) < want && (only == nil || slices.Contains(only, id)) {
 				ids = append(ids, id)
 			}
 		}
@@ -253,6 +258,14 @@ func allowed(node string, busy map[string]bool, constraints []*api.Constraint) b
 		}
 	}
 	return true
+}
+
+// occupy gives a GPU to a job that is nobody's business.
+func (f *fakeNomad) occupy(id, node string, gpuIndex int) *api.AllocationListStub {
+	a := &api.AllocationListStub{ID: id, JobID: id, TaskGroup: "t", NodeID: node, DesiredStatus: "run", ClientStatus: "running",
+		AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: []string{gpu(node, gpuIndex)}}}}}}}
+	f.allocs = append(f.allocs, a)
+	return a
 }
 
 func (f *fakeNomad) plan(w http.ResponseWriter, r *http.Request, id string) {
@@ -329,6 +342,7 @@ func (f *fakeNomad) view() *observe.View {
 	v := &observe.View{Taken: f.now, Snapshot: &model.Snapshot{Now: f.now}, LevelMeta: map[string]string{}}
 	for _, n := range f.nodes {
 		v.Nodes = append(v.Nodes, observe.NodeRef{ID: n, GPUs: gpusPerNode})
+		v.Snapshot.Nodes = append(v.Snapshot.Nodes, f.modelNode(n))
 	}
 	for _, a := range f.allocs {
 		if s := f.state(a); s.Holds() {
@@ -348,6 +362,19 @@ func (f *fakeNomad) view() *observe.View {
 	}
 	slices.SortFunc(v.Managed, func(a, b observe.Managed) int { return strings.Compare(a.ID, b.ID) })
 	return v
+}
+
+func (f *fakeNomad) modelNode(id string) model.Node {
+	out := model.Node{ID: id, Unschedulable: f.unusable[id]}
+	if f.down[id] {
+		out.Unschedulable = api.NodeStatusDown
+	}
+	for i := range gpusPerNode {
+		if !f.hidden[gpu(id, i)] {
+			out.GPUs = append(out.GPUs, model.GPU{UUID: gpu(id, i), Unhealthy: f.sick[gpu(id, i)]})
+		}
+	}
+	return out
 }
 
 func (f *fakeNomad) managed(job *api.Job) (observe.Managed, bool) {
@@ -376,6 +403,7 @@ func (f *fakeNomad) managed(job *api.Job) (observe.Managed, bool) {
 		}
 		stub := *a
 		m.Allocs = append(m.Allocs, &stub)
+		m.BatchDone = m.BatchDone || *job.Type == "batch" && a.ClientStatus == "complete" && a.DesiredStatus == "run" && (m.Record == nil || a.CreateIndex > m.Record.PriorIndex)
 		if f.state(a).Holds() {
 			live++
 			if m.Record == nil {
@@ -439,40 +467,58 @@ func decide(f *fakeNomad, v *observe.View) *model.Plan {
 	plan := &model.Plan{}
 	for i := range v.Managed {
 		m := &v.Managed[i]
-		if m.Record == nil || m.Record.RetryAfter.After(v.Taken) {
+		if m.Record == nil || m.Record.RetryAfter.After(v.Taken) || m.Record.Held != "" || m.BatchDone && m.Record.Phase == record.PhaseQueued {
 			continue
 		}
-		have := map[int]bool{}
+		have := map[rewrite.Place]bool{}
 		for _, member := range m.Record.Members {
-			have[member.Index] = m.Record.Phase != record.PhaseQueued
+			have[rewrite.Place{Group: member.Group, Index: member.Index}] = m.Record.Phase != record.PhaseQueued
 		}
 		d := model.Decision{Namespace: m.Namespace, Job: m.ID, Action: model.ActionAdmit, Reason: "it fits"}
-		g := m.Model.Groups[0]
-		for index := range g.Count {
-			if have[index] {
-				continue
+		whole := true
+		for _, g := range m.Model.Groups {
+			var members []model.Member
+			missing := 0
+			for index := range g.Count {
+				if have[rewrite.Place{Group: g.Name, Index: index}] {
+					continue
+				}
+				node, ids := f.free(taken, g.Devices[0].Count)
+				if node == "" {
+					missing++
+					continue
+				}
+				for _, id := range ids {
+					taken[id] = true
+				}
+				members = append(members, model.Member{Group: g.Name, Index: index, Rank: index, Node: node, GPUs: ids})
 			}
-			for _, node := range f.nodes {
-				var ids []string
-				for k := range gpusPerNode {
-					if id := gpu(node, k); !taken[id] && len(ids) < g.Devices[0].Count {
-						ids = append(ids, id)
-					}
-				}
-				if len(ids) == g.Devices[0].Count && !f.down[node] {
-					for _, id := range ids {
-						taken[id] = true
-					}
-					d.Members = append(d.Members, model.Member{Group: g.Name, Index: index, Rank: index, Node: node, GPUs: ids})
-					break
-				}
+			whole = whole && missing == 0
+			if missing == 0 || m.Model.Gang == model.GangNone {
+				d.Members = append(d.Members, members...)
 			}
 		}
-		if m.Model.Gang == model.GangNone && len(d.Members) > 0 || len(d.Members) == g.Count {
+		if len(d.Members) > 0 && (whole || m.Model.Gang != model.GangJob) {
 			plan.Decisions = append(plan.Decisions, d)
 		}
 	}
 	return plan
+}
+
+// free finds a node with so many free GPUs.
+func (f *fakeNomad) free(taken map[string]bool, want int) (node string, ids []string) {
+	for _, node := range f.nodes {
+		ids = nil
+		for k := range gpusPerNode {
+			if id := gpu(node, k); !taken[id] && f.sick[id] == "" && !f.hidden[id] && len(ids) < want {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) == want && !f.down[node] && f.unusable[node] == "" {
+			return node, ids
+		}
+	}
+	return "", nil
 }
 
 func deref[T any](p *T) T {
@@ -495,5 +541,6 @@ func (f *fakeNomad) submit(job *api.Job) {
 
 func options() apply.Options {
 	return apply.Options{Deadline: 5 * time.Second, RetryInitial: 2 * time.Second, RetryMax: 20 * time.Second, Settle: 3 * time.Second,
+		Sick: 4 * time.Second, Vanished: 8 * time.Second,
 		Link: func(ns, job string) string { return "http://caravan/" + ns + "/" + job }}
 }

@@ -67,23 +67,6 @@ func (j *job) rollback(live []*api.AllocationListStub) *Step {
 	return step
 }
 
-// fail takes the whole job back to the queue.
-func (j *job) fail(reason string) *Step {
-	if len(j.done()) > 0 {
-		return j.stuck(reason + "; but members have completed already, and Nomad would run those again if the job were registered anew, so it is left as it is")
-	}
-	step := j.step(KindRollback, reason)
-	step.Stop = j.stoppable(all)
-	if !j.gate(step) {
-		return j.step(KindNote, step.Reason)
-	}
-	step.Reason = reason
-	step.Put = j.next(reason)
-	step.Put.Phase, step.Put.Unpinned = record.PhaseRollback, false
-	j.count(step.Put)
-	return step
-}
-
 // count notes a failed admission.
 func (j *job) count(rec *record.Record) {
 	rec.Attempts++
@@ -101,10 +84,21 @@ func (j *job) stuck(reason string) *Step {
 }
 
 // admitted: the pinned job is registered, and every member placed before the
-// deadline.
+// deadline. A node that is lost or drained meanwhile is not waited for.
 func (j *job) admitted() *Step {
-	if bad := j.first(func(s observe.MemberState) bool { return s.State == observe.AllocMisplaced }); bad != nil {
-		return j.giveUp(j.misplaced(*bad))
+	var bad []trouble
+	for _, s := range j.states {
+		if s.Member.Ended || s.State == observe.AllocComplete {
+			continue
+		}
+		if t := j.nodeTrouble(s); t != nil {
+			bad = append(bad, *t)
+		} else if s.State == observe.AllocMisplaced {
+			bad = append(bad, *j.trouble(s))
+		}
+	}
+	if len(bad) > 0 {
+		return j.giveUp(bad, "")
 	}
 	missing := j.first(func(s observe.MemberState) bool { return !settled(s) })
 	if missing == nil {
@@ -115,8 +109,16 @@ func (j *job) admitted() *Step {
 		return step
 	}
 	if !j.rec.Deadline.IsZero() && !j.now().Before(j.rec.Deadline) {
-		return j.giveUp(fmt.Sprintf("%d of %d members were placed within %s; member %d of group %q was not (node %s)",
-			j.countSettled(), len(j.states), j.rec.Deadline.Sub(j.rec.Admitted).Round(time.Second), missing.Member.Index, missing.Member.Group, missing.Member.Node))
+		for _, s := range j.states {
+			if !settled(s) {
+				bad = append(bad, trouble{member: s, text: "was not", blame: blamePlacement})
+			}
+		}
+		return j.giveUp(bad, fmt.Sprintf("%d of %d members were placed within %s; ",
+			j.countSettled(), len(j.states), j.rec.Deadline.Sub(j.rec.Admitted).Round(time.Second)))
+	}
+	if !j.rec.Deadline.IsZero() {
+		j.look(j.rec.Deadline)
 	}
 	return j.repin()
 }
@@ -151,16 +153,11 @@ func (j *job) first(match func(observe.MemberState) bool) *observe.MemberState {
 	return nil
 }
 
-func (j *job) misplaced(s observe.MemberState) string {
-	return fmt.Sprintf("member %d of group %q was to be on node %s with GPUs %v, and Nomad placed it on node %s or on other GPUs",
-		s.Member.Index, s.Member.Group, s.Member.Node, s.Member.GPUs, s.Alloc.NodeID)
-}
-
 // repin registers the pinned job where Nomad has another.
 func (j *job) repin() *Step {
-	pinned, err := rewrite.Pin(j.rec.Original, j.pinnable(), j.pins(), j.done()...)
+	pinned, err := rewrite.Repin(j.cur, j.rec.Original, j.pinnable(), j.pins(), j.done()...)
 	if err != nil && !j.severally() {
-		return j.fail(fmt.Sprintf("the placement cannot be pinned any more: %v", err))
+		return j.fail(fmt.Sprintf("the placement cannot be pinned any more: %v", err), blamePlacement, "")
 	}
 	if err != nil {
 		return j.stuck(fmt.Sprintf("the placement cannot be pinned any more: %v", err))
@@ -176,6 +173,10 @@ func (j *job) repin() *Step {
 	}
 	j.hold(pinned, placed)
 	step := j.step(KindPin, j.rec.Reason)
+	if j.done() != nil {
+		step.Put = j.next("")
+		j.ended(step.Put)
+	}
 	rewrite.Note(pinned, "Caravan: "+j.rec.Reason, j.link())
 	step.Register, step.Index, step.Source = pinned, deref(j.cur.JobModifyIndex), j.rec.Source
 	return step
@@ -189,116 +190,21 @@ func (j *job) running() *Step {
 	if step := j.over(); step != nil {
 		return step
 	}
-	broken := j.broken()
-	if broken == nil {
-		delete(j.missing, j.key())
-		if len(j.states) > 0 && (rewrite.GatedWhole(j.cur) || !rewrite.IsPinned(j.cur)) && j.rewritable() {
-			return j.repin()
-		}
+	if bad := j.due(j.troubles()); len(bad) > 0 {
+		return j.giveUp(bad, "")
+	}
+	if len(j.states) == 0 || !j.rewritable() {
 		return nil
 	}
-	since, known := j.missing[j.key()]
-	if !known {
-		since = j.now()
-		j.missing[j.key()] = since
+	if !j.pinsHold() {
+		return j.restore()
 	}
-	if broken.State != observe.AllocLost && j.now().Sub(since) < j.opts.Settle {
-		return nil
-	}
-	return j.giveUp(j.lost(*broken))
+	return j.strays()
 }
 
 // severally says whether parts of the job are placed, and end, by themselves.
 func (j *job) severally() bool {
 	return j.m.Model.Gang == model.GangGroup || j.m.Model.Gang == model.GangNone
-}
-
-// broken is the first member that a gang cannot go on without.
-func (j *job) broken() *observe.MemberState {
-	return j.first(func(s observe.MemberState) bool {
-		switch s.State {
-		case observe.AllocPlaced, observe.AllocComplete:
-			return false
-		case observe.AllocDead:
-			// A single member that has failed for good has had its chance; in a
-			// gang the others wait for it in vain.
-			return j.m.Model.Gang != model.GangNone || j.m.Model.Type == api.JobTypeService || j.retriable(s)
-		}
-		return true
-	})
-}
-
-func (j *job) lost(s observe.MemberState) string {
-	who := fmt.Sprintf("member %d of group %q on node %s", s.Member.Index, s.Member.Group, s.Member.Node)
-	switch s.State {
-	case observe.AllocLost:
-		return who + " is lost: Nomad has no contact with the node"
-	case observe.AllocMisplaced:
-		return j.misplaced(s)
-	case observe.AllocDead:
-		return who + " has failed and is not started again"
-	case observe.AllocStopping:
-		return who + " was told to stop"
-	}
-	for _, n := range j.view.Snapshot.Nodes {
-		if n.ID == s.Member.Node && n.Unschedulable != "" {
-			return who + " is gone; the node is " + n.Unschedulable
-		}
-	}
-	return who + " is gone"
-}
-
-// giveUp takes back what a missing member takes down with it: the gang, or
-// only the member where members start one by one.
-func (j *job) giveUp(reason string) *Step {
-	delete(j.missing, j.key())
-	if !j.severally() {
-		return j.fail(reason)
-	}
-	bad := map[rewrite.Place]bool{}
-	badGroup := map[string]bool{}
-	for _, s := range j.states {
-		if !settled(s) || j.retriable(s) {
-			bad[rewrite.Place{Group: s.Member.Group, Index: s.Member.Index}] = true
-			badGroup[s.Member.Group] = true
-		}
-	}
-	var keep []model.Member
-	keepAlloc := map[string]bool{}
-	for _, s := range j.states {
-		if bad[rewrite.Place{Group: s.Member.Group, Index: s.Member.Index}] || j.m.Model.Gang == model.GangGroup && badGroup[s.Member.Group] {
-			continue
-		}
-		keep = append(keep, s.Member)
-		if s.Alloc != nil {
-			keepAlloc[s.Alloc.ID] = true
-		}
-	}
-	if len(keep) == 0 {
-		return j.fail(reason)
-	}
-	return j.trim(reason, keep, keepAlloc)
-}
-
-// trim leaves some members where they are and queues the others.
-func (j *job) trim(reason string, keep []model.Member, keepAlloc map[string]bool) *Step {
-	kept := *j
-	kept.states = slices.DeleteFunc(slices.Clone(j.states), func(s observe.MemberState) bool {
-		return !slices.ContainsFunc(keep, func(m model.Member) bool { return m.Group == s.Member.Group && m.Index == s.Member.Index })
-	})
-	pinned, err := rewrite.Pin(j.rec.Original, kept.pinnable(), j.pins(), kept.done()...)
-	if err != nil {
-		return j.stuck(fmt.Sprintf("%s; and the others cannot be pinned without it: %v", reason, err))
-	}
-	j.hold(pinned, kept.pinnable())
-	step := j.step(KindTrim, reason)
-	step.Put = j.next(reason)
-	step.Put.Phase, step.Put.Members, step.Put.Deadline = record.PhaseRunning, keep, time.Time{}
-	kept.ended(step.Put)
-	j.count(step.Put)
-	step.Register, step.Index, step.Source = pinned, deref(j.cur.JobModifyIndex), j.rec.Source
-	step.Stop = j.stoppable(func(a *api.AllocationListStub) bool { return !keepAlloc[a.ID] })
-	return step
 }
 
 // unpinned: a job that Nomad placed by itself is followed, not led.
@@ -312,13 +218,25 @@ func (j *job) unpinned() *Step {
 		}
 		members = append(members, m)
 	}
-	if !changed {
+	if changed {
+		step := j.step(KindNote, j.rec.Reason)
+		step.Put = j.next("")
+		step.Put.Members = members
+		return step
+	}
+	if j.m.Model.Gang == model.GangNone {
 		return nil
 	}
-	step := j.step(KindNote, j.rec.Reason)
-	step.Put = j.next("")
-	step.Put.Members = members
-	return step
+	// Nomad may yet bring a member back by itself, on any node. If it does
+	// not, or takes the gang apart, the gang waits whole and is then placed.
+	all := j.troubles()
+	for i := range all {
+		all[i].wait = max(all[i].wait, j.opts.Settle)
+	}
+	if bad := j.due(all); len(bad) > 0 {
+		return j.fail(j.summary(bad, ""), bad[0].blame, bad[0].member.Member.Group)
+	}
+	return nil
 }
 
 func deviceIDs(a *api.AllocationListStub) []string {

@@ -71,6 +71,17 @@ type blob struct {
 	Original *api.Job           `json:"original,omitempty"`
 	Source   *api.JobSubmission `json:"source,omitempty"`
 	Members  []model.Member     `json:"members,omitempty"`
+	// Before and BeforeSource are of the version that a rollout replaces.
+	Before       *api.Job           `json:"before,omitempty"`
+	BeforeSource *api.JobSubmission `json:"before_source,omitempty"`
+}
+
+func blobOf(rec *Record) blob {
+	out := blob{Original: rec.Original, Source: rec.Source, Members: rec.Members}
+	if rec.Rollout != nil {
+		out.Before, out.BeforeSource = rec.Rollout.Original, rec.Rollout.Source
+	}
+	return out
 }
 
 // encode writes a record's head and parts. Equal contents have equal names.
@@ -81,7 +92,7 @@ func encode(rec *Record) (items api.VariableItems, parts []string, blobID string
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("encode record: %w", err)
 	}
-	raw, err := json.Marshal(blob{rec.Original, rec.Source, rec.Members})
+	raw, err := json.Marshal(blobOf(rec))
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("encode record: %w", err)
 	}
@@ -171,6 +182,10 @@ type entry struct {
 func (e *entry) record() *Record {
 	out := e.rec
 	out.Members = slices.Clone(e.rec.Members)
+	if out.Rollout != nil {
+		rollout := *out.Rollout
+		out.Rollout = &rollout
+	}
 	return &out
 }
 
@@ -178,6 +193,9 @@ func (e *entry) record() *Record {
 func (h *head) entry(b blob, index uint64) *entry {
 	e := &entry{rec: h.small, blobID: h.blobID, parts: h.parts}
 	e.rec.Original, e.rec.Source, e.rec.Members, e.rec.ModifyIndex = b.Original, b.Source, b.Members, index
+	if e.rec.Rollout != nil {
+		e.rec.Rollout.Original, e.rec.Rollout.Source = b.Before, b.BeforeSource
+	}
 	return e
 }
 

@@ -65,6 +65,22 @@ type Record struct {
 	// Attempts counts failed admissions; RetryAfter is set by the last one.
 	Attempts   int       `json:"attempts,omitempty"`
 	RetryAfter time.Time `json:"retry_after,omitzero"`
+	// Failures counts, for each gang, how often a member of it has failed; see
+	// Failures. The key is "" where the gang is the whole job, else the group.
+	Failures map[string]Failures `json:"failures,omitempty"`
+	// Held says why the job is not placed again, and what a person must do; a
+	// new submission lifts it.
+	Held string `json:"held,omitempty"`
+	// PlacedIndex is the job's JobModifyIndex in Nomad at the last admission of
+	// a gang that is the whole job: what was allocated up to it is of an
+	// earlier placement. 0 where members come and go one by one.
+	PlacedIndex uint64 `json:"placed_index,omitempty"`
+	// Rollout is an update of a running service job that is under way; nil
+	// without one.
+	Rollout *Rollout `json:"rollout,omitempty"`
+	// History are the latest troubles and what was done about them, newest
+	// first, at most MaxHistory.
+	History []Event `json:"history,omitempty"`
 
 	// PriorIndex is the job's JobModifyIndex in Nomad just before Original came
 	// in, 0 for a new job. Every later index up to the job's present one is
@@ -81,3 +97,62 @@ type Record struct {
 	// ModifyIndex is the Variable's, for check-and-set. 0: not stored yet.
 	ModifyIndex uint64 `json:"-"`
 }
+
+// Failures counts how often members of a gang have failed in a row.
+type Failures struct {
+	Count int `json:"count"`
+	// Since and Last are when the first and the last of them were seen.
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"last"`
+}
+
+// Rollout is an update of a running service job from one version to the next,
+// a few gangs at a time.
+type Rollout struct {
+	// Original, Source and SpecHash are the version before: what has not been
+	// rolled yet runs it.
+	Original *api.Job           `json:"-"`
+	Source   *api.JobSubmission `json:"-"`
+	SpecHash string             `json:"spec_hash"`
+	// Rolled are the members that run the new version, or are about to.
+	Rolled []Place `json:"rolled,omitempty"`
+	// Index is the job's JobModifyIndex just before the last step was
+	// registered, and Step when that was.
+	Index uint64    `json:"index"`
+	Step  time.Time `json:"step"`
+	// Back is set while the version that is new in Original is the one from
+	// before, because the user's update failed and asks for auto_revert.
+	Back bool `json:"back,omitempty"`
+	// Failed says why no more is rolled.
+	Failed string `json:"failed,omitempty"`
+}
+
+// Place names a member of a job.
+type Place struct {
+	Group string `json:"group"`
+	Index int    `json:"index"`
+}
+
+// MaxHistory is how many events a record keeps.
+const MaxHistory = 12
+
+// Event is something that happened to a job.
+type Event struct {
+	At time.Time `json:"at"`
+	// Kind is the kind of the step taken; see package apply.
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+}
+
+// Note puts an event before the others. The list is copied.
+func (r *Record) Note(at time.Time, kind, text string) {
+	if text == "" || len(r.History) > 0 && r.History[0].Kind == kind && r.History[0].Text == text {
+		return
+	}
+	next := append([]Event{{At: at, Kind: kind, Text: text}}, r.History...)
+	r.History = next[:min(len(next), MaxHistory)]
+}
+
+// Floor is the index up to which what Nomad has allocated belongs to an
+// earlier submission or placement.
+func (r *Record) Floor() uint64 { return max(r.PriorIndex, r.PlacedIndex) }

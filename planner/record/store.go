@@ -161,7 +161,7 @@ func (s *Store) read(ctx context.Context, path string) (*Record, error) {
 	}
 	var content blob
 	if known != nil && known.blobID == h.blobID {
-		content = blob{known.rec.Original, known.rec.Source, known.rec.Members}
+		content = blobOf(&known.rec)
 	} else if content, err = s.readBlob(ctx, path, h); err != nil {
 		return nil, err
 	}

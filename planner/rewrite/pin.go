@@ -32,13 +32,21 @@ type Place struct {
 // done are members of a batch job that have ended: they are left out, since
 // Nomad would run them again.
 func Pin(orig *api.Job, members []model.Member, c *Cluster, done ...Place) (*api.Job, error) {
+	return Repin(nil, orig, members, c, done...)
+}
+
+// Repin is Pin for a job of which members run already in the form that cur
+// has: where cur lists a group's GPUs they are listed again, and where it does
+// not they are not, whatever the nodes show at this moment. Devices vanish
+// while a plugin restarts, and a member whose list comes or goes is restarted.
+func Repin(cur, orig *api.Job, members []model.Member, c *Cluster, done ...Place) (*api.Job, error) {
 	job, err := Strip(orig, nil)
 	if err != nil {
 		return nil, err
 	}
 	// Faults elsewhere in the contract do not matter here.
 	spec, _ := gangspec.Parse(orig)
-	p := &pinner{job: job, cluster: c, gang: spec.Gang}
+	p := &pinner{job: job, cluster: c, gang: spec.Gang, listed: listed(cur)}
 	if err := p.sort(members, done); err != nil {
 		return nil, err
 	}
@@ -73,6 +81,29 @@ type pinner struct {
 	members map[string][]model.Member
 	done    map[string][]int
 	nodes   []string
+	// listed says of the groups that are pinned already whether their GPUs are
+	// listed.
+	listed map[string]bool
+}
+
+func listed(cur *api.Job) map[string]bool {
+	if cur == nil {
+		return nil
+	}
+	out := map[string]bool{}
+	for _, g := range cur.TaskGroups {
+		if g == nil || !hasMarker(g.Constraints) {
+			continue
+		}
+		out[nameOf(g)] = slices.ContainsFunc(asks(g), func(ask *api.RequestedDevice) bool {
+			return ask != nil && slices.ContainsFunc(ask.Constraints, isDevicePin)
+		})
+	}
+	return out
+}
+
+func isDevicePin(c *api.Constraint) bool {
+	return c != nil && c.LTarget == deviceIDAttribute && strings.HasPrefix(c.RTarget, deviceMarker)
 }
 
 // sort puts the members to their groups, by index, and finds every fault.
@@ -205,6 +236,9 @@ func (p *pinner) pin(g *api.TaskGroup, members []model.Member) {
 		whole = whole && p.whole(m)
 	}
 	g.Constraints = append(g.Constraints, p.cluster.nodeConstraint(nodes))
+	if is, known := p.listed[nameOf(g)]; known {
+		whole = !is
+	}
 	if whole {
 		return
 	}

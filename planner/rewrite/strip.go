@@ -59,9 +59,7 @@ func own(in []*api.Constraint) []*api.Constraint {
 
 func unpinDevices(g *api.TaskGroup) {
 	for _, ask := range asks(g) {
-		ask.Constraints = slices.DeleteFunc(ask.Constraints, func(c *api.Constraint) bool {
-			return c.LTarget == deviceIDAttribute && strings.HasPrefix(c.RTarget, deviceMarker)
-		})
+		ask.Constraints = slices.DeleteFunc(ask.Constraints, isDevicePin)
 	}
 }
 
@@ -156,9 +154,7 @@ func Release(cur, orig *api.Job) (job *api.Job, kept bool, err error) {
 		_, _, split := Origin(g)
 		kept = kept || split
 		for _, ask := range asks(g) {
-			for _, c := range ask.Constraints {
-				kept = kept || strings.HasPrefix(c.RTarget, deviceMarker)
-			}
+			kept = kept || slices.ContainsFunc(ask.Constraints, isDevicePin)
 		}
 	}
 	return job, kept, nil
