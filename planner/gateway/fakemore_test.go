@@ -37,7 +37,7 @@ func (f *fakeNomad) more(w http.ResponseWriter, r *http.Request, key, what strin
 		f.scale(w, r, key, job)
 	case what == "/scale":
 		_ = json.NewEncoder(w).Encode(map[string]any{"JobID": *job.ID, "TaskGroups": perGroup(job, func(n int) any {
-			return map[string]any{"Desired": n, "Running": n, "Events": []string{"e"}}
+			return map[string]any{"Desired": n, "Running": n, "Events": []any{map[string]any{}}}
 		})})
 	case what == "/summary":
 		_ = json.NewEncoder(w).Encode(map[string]any{"JobID": *job.ID, "Summary": perGroup(job, func(n int) any {

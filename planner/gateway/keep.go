@@ -94,6 +94,7 @@ func (g *Gateway) dryRun(r *http.Request, s *submission, job *api.Job) (*api.Job
 	path := "/v1/job/" + url.PathEscape(s.id) + "/plan"
 	a, p := g.send(r.Context(), r, http.MethodPut, path, api.JobPlanRequest{
 		Job:            job,
+		Diff:           s.diff,
 		PolicyOverride: s.register.PolicyOverride,
 		WriteRequest:   s.register.WriteRequest,
 	})

@@ -38,9 +38,13 @@ func launchCommands() []command {
 				if job := r.shown(t, "/v1/job/train"); rewrite.IsGated(&job) {
 					t.Error("the gate shows")
 				}
+				gate := &api.ObjectDiff{Type: diffAdded, Name: "Constraint", Fields: []*api.FieldDiff{{Type: diffAdded, Name: "LTarget", New: rewrite.GateAttribute}}}
+				r.nomad.plan = func(api.JobPlanRequest) api.JobPlanResponse {
+					return api.JobPlanResponse{Diff: &api.JobDiff{Type: diffEdited, Objects: []*api.ObjectDiff{gate}}}
+				}
 				resp := decodeAnswer[api.JobPlanResponse](t, r.do("PUT", "/v1/job/train/plan", planRequest(t, periodic())))
-				if resp.Diff.Type != diffNone {
-					t.Errorf("plan of the same: %s", encode(t, resp.Diff))
+				if resp.Diff.Type != diffNone || len(resp.Diff.Objects) != 0 {
+					t.Errorf("plan that changes the gate alone: %s", encode(t, resp.Diff))
 				}
 				w := r.do("PUT", "/v1/jobs", registration(t, periodic(func(p *api.PeriodicConfig) { p.ProhibitOverlap = new(true) })))
 				if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "prohibit_overlap") {

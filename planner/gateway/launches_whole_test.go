@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,6 +42,9 @@ job "sweep" {
 // TestLaunches dispatches a parameterized job and forces a periodic one.
 func TestLaunches(t *testing.T) {
 	onStacks(t, func(s *stack) {
+		if s.cluster.Backend() == devcluster.BackendDevNomad {
+			s.Skip("the stand-in launches no jobs by itself")
+		}
 		parent := s.file(fmt.Sprintf(launchFile, `parameterized {
     payload       = "required"
     meta_required = ["lr"]
@@ -52,16 +56,13 @@ func TestLaunches(t *testing.T) {
 		s.has(s.cli(either, "job", "dispatch", "-meta", "lr=0.1", "sweep", input), "Dispatched Job ID = sweep/dispatch-")
 		child := s.launch("sweep/dispatch-")
 		members := s.members(child, 2)
-		if s.cluster.Backend() == devcluster.BackendNomad {
-			// The stand-in renders no templates.
-			s.until("the member has read its input", func() error {
-				out := s.stdout(members[0].ID)
-				if want := "parent sweep lr 0.1\n" + payload; out != want {
-					return fmt.Errorf("output %q, want %q", out, want)
-				}
-				return nil
-			})
-		}
+		s.until("the member has read its input", func() error {
+			out := s.stdout(members[0].ID)
+			if want := "parent sweep lr 0.1\n" + payload; out != want {
+				return fmt.Errorf("output %q, want %q", out, want)
+			}
+			return nil
+		})
 		s.cli(0, "job", "stop", "-purge", "-detach", child)
 		s.until("it has stopped", func() error { return s.stopped(members) })
 
@@ -197,7 +198,8 @@ func TestRunJobPage(t *testing.T) {
 			s.Errorf("the UI's page: %d, %d bytes; Nomad's own: %d, %d bytes, %v", code, len(page), direct.StatusCode, len(own), err)
 		}
 
-		// Replicas are no gang: those that run go on when there are more of them.
+		s.revertUpdate()
+
 		if _, _, err := s.user.Jobs().Scale("serve", "replica", new(3), "", false, nil, &api.WriteOptions{Namespace: "team"}); err != nil {
 			s.Fatal(err)
 		}
@@ -207,6 +209,37 @@ func TestRunJobPage(t *testing.T) {
 			s.Errorf("more than the maximum: %v", err)
 		}
 	})
+}
+
+// revertUpdate goes back to the first version of the service: with its update
+// block, which no version of Nomad's has, and its replicas.
+func (s *stack) revertUpdate() {
+	s.Helper()
+	changed := strings.NewReplacer("max_parallel = 1", "max_parallel = 3", "sleep 100000", "sleep 200000").Replace(serviceFile)
+	s.has(s.cli(0, "job", "run", s.file(changed)), "stays on its nodes")
+	s.until("both replicas run again", func() error { return s.summary("replica", 2) })
+	show := func(path string) api.Job {
+		s.Helper()
+		var job api.Job
+		code, body := s.get(path)
+		if err := json.Unmarshal([]byte(body), &job); err != nil || code != http.StatusOK {
+			s.Fatalf("%s: %d %s", path, code, body)
+		}
+		return job
+	}
+	if n := *show("/v1/job/serve?namespace=team").TaskGroups[0].Update.MaxParallel; n != 3 {
+		s.Errorf("max_parallel = %d, want the new 3", n)
+	}
+	s.has(s.cli(0, "job", "history", "-p", "-namespace", "team", "serve"), `"3"`, `"1"`)
+	versions, _, _, err := s.user.Jobs().Versions("serve", false, &api.QueryOptions{Namespace: "team"})
+	if err != nil || len(versions) != 2 {
+		s.Fatalf("%d versions, %v, want the user's two", len(versions), err)
+	}
+	s.cli(0, "job", "revert", "-namespace", "team", "serve", strconv.FormatUint(*versions[1].Version, 10))
+	if n := *show("/v1/job/serve?namespace=team").TaskGroups[0].Update.MaxParallel; n != 1 {
+		s.Errorf("max_parallel = %d, want the first version's 1", n)
+	}
+	s.until("both replicas run as at first", func() error { return s.summary("replica", 2) })
 }
 
 // summary says what is missing until so many of the service's replicas run, by

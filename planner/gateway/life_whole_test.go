@@ -62,6 +62,9 @@ func TestLifeOfAGang(t *testing.T) {
 		}
 		s.replacedWhole(first, "alloc", "stop", first[0].ID)
 
+		rescheduled := s.members("train", 2)
+		s.replacedWhole(rescheduled, "job", "restart", "-reschedule", "-yes", "train")
+
 		before := s.members("train", 2)
 		s.cli(0, "job", "tag", "apply", "-name", "good", "train")
 		s.cli(2, "job", "scale", "train", "train", "4")
@@ -105,6 +108,9 @@ func (s *stack) replacedWhole(before []*api.AllocationListStub, args ...string) 
 func (s *stack) stopped(allocs []*api.AllocationListStub) error {
 	for _, a := range allocs {
 		now, _, err := s.nomad.Allocations().Info(a.ID, nil)
+		if err != nil && strings.Contains(err.Error(), "404") {
+			continue // collected
+		}
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/record"
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
@@ -80,7 +81,8 @@ func (g *Gateway) plan(w http.ResponseWriter, r *http.Request, s *submission, di
 	}
 	resp.Annotations = &api.PlanAnnotations{DesiredTGUpdates: change}
 	if diff {
-		if same(s, rec, current) {
+		if before != nil && gangspec.Hash(before) == s.hash {
+			// As Nomad gives it back it has defaults that nobody wrote.
 			before = s.original
 		}
 		if resp.Diff, err = diffJobs(before, s.original); err != nil {

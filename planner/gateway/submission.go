@@ -31,6 +31,8 @@ type submission struct {
 	spec      gangspec.Spec
 	namespace string
 	id        string
+	// diff asks a dry-run for Nomad's own difference.
+	diff bool
 	// notes go into the answer's warnings.
 	notes []string
 }

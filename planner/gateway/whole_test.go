@@ -21,6 +21,7 @@ import (
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/daemon"
+	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
 // patience bounds the wait for other processes; nothing waits this long when
@@ -109,7 +110,19 @@ func startStack(t *testing.T, bin string, cluster devcluster.Cluster) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stack{T: t, bin: bin, cluster: cluster, address: d.Address(), user: user, nomad: cluster.Client()}
+	s := &stack{T: t, bin: bin, cluster: cluster, address: d.Address(), user: user, nomad: cluster.Client()}
+	own, err := httpapi.NewClient(d.Address(), cluster.Token(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until("the planner leads and has seen the cluster", func() error {
+		status, err := own.Status(t.Context())
+		if err == nil && (!status.Leader || status.ViewTaken.IsZero()) {
+			err = fmt.Errorf("status %+v", status)
+		}
+		return err
+	})
+	return s
 }
 
 // until waits for a condition; its error says what is missing.
