@@ -93,7 +93,8 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 	e := explainJob(m, v)
 	last, known, _ := b.d.decisions.get(namespace, id)
 	if known && last.specHash == m.SpecHash {
-		e.Action, e.Detail, e.Decided, e.History = last.decision.Action, last.decision.Detail, last.at, last.history
+		e.Action, e.Detail, e.Decided = last.decision.Action, last.decision.Detail, last.at
+		e.History = last.history
 		// The reason of an older decision is not that of what came since.
 		if e.State == model.StateQueued && last.decision.Action == model.ActionWait || b.d.cfg.ObserveOnly {
 			e.Reason, e.Position = last.decision.Reason, last.position
@@ -102,6 +103,7 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 			e.Placement = placed(last.decision.Members, v)
 		}
 	}
+	e.History = history(m.Record, e.History)
 	if known && last.problem != "" {
 		e.Reason = last.problem
 	}
@@ -109,6 +111,20 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 		e.Reason = m.Model.Hold
 	}
 	return e, true
+}
+
+// history joins what the record tells of a job's troubles with the decisions
+// that this planner remembers, newest first.
+func history(rec *record.Record, decisions []httpapi.Past) []httpapi.Past {
+	if rec == nil {
+		return decisions
+	}
+	out := slices.Clone(decisions)
+	for _, e := range rec.History {
+		out = append(out, httpapi.Past{At: e.At, Action: model.Action(e.Kind), Reason: e.Text})
+	}
+	slices.SortStableFunc(out, func(a, b httpapi.Past) int { return b.At.Compare(a.At) })
+	return slices.CompactFunc(out, func(a, b httpapi.Past) bool { return a.Action == b.Action && a.Reason == b.Reason })
 }
 
 // explainJob is what a View knows of a job.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -28,6 +29,8 @@ type outcome struct {
 	problems map[jobKey]string
 	// trouble joins the problems that an operator should see.
 	trouble error
+	// due is when something is due even if nothing happens; zero if nothing is.
+	due time.Time
 	// halted: Nomad as a whole is in trouble, and is to be left in peace.
 	halted bool
 }
@@ -50,7 +53,9 @@ type nomadCarrier struct {
 }
 
 func (c nomadCarrier) Execute(ctx context.Context, v *observe.View, plan *model.Plan) outcome {
-	return outcomeOf(plan, c.executor.Execute(ctx, v, plan))
+	out := outcomeOf(plan, c.executor.Execute(ctx, v, plan))
+	out.due = c.executor.Due()
+	return out
 }
 
 // codeRefused is the reason's code where Nomad would not do what was decided.

@@ -58,8 +58,12 @@ func (d *Daemon) loop(ctx context.Context) {
 			d.log.Warn("not everything could be carried out; it is tried again", "error", out.trouble)
 		}
 		latest := idle
+		if !out.due.IsZero() {
+			// A moment late is surely not early.
+			latest = min(latest, max(out.due.Sub(d.now()), 0)+time.Millisecond)
+		}
 		if out.overtaken {
-			latest = soon
+			latest = min(latest, soon)
 		}
 		if out.halted {
 			latest = wait.NextBackOff()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
 )
@@ -271,6 +272,42 @@ func TestFollowerAndObserverCarryNothingOut(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestLoopWakesWhenTheCheckerIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		f.carrier.execute = func(p *model.Plan) outcome {
+			out := outcome{plan: p}
+			if f.carrier.executed == 1 {
+				out.due = time.Now().Add(7 * time.Second)
+			}
+			return out
+		}
+		defer start(t, d)()
+		synctest.Wait()
+		before := f.observer.count()
+		time.Sleep(7*time.Second + 10*time.Millisecond)
+		synctest.Wait()
+		if got := f.observer.count() - before; got != 1 {
+			t.Errorf("%d looks by the time that something is due, want 1", got)
+		}
+	})
+}
+
+func TestHistoryTellsTroubles(t *testing.T) {
+	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	rec := &record.Record{}
+	rec.Note(at(1), "admit", "it fits")
+	rec.Note(at(3), "rollback", "a node is lost")
+	rec.Note(at(3), "rollback", "a node is lost")
+	got := history(rec, []httpapi.Past{{At: at(4), Action: model.ActionWait, Reason: "no room"}, {At: at(2), Action: model.ActionAdmit, Reason: "it fits"}})
+	want := []httpapi.Past{
+		{At: at(4), Action: "wait", Reason: "no room"}, {At: at(3), Action: "rollback", Reason: "a node is lost"}, {At: at(2), Action: "admit", Reason: "it fits"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
 	}
 }
 

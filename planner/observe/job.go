@@ -139,7 +139,7 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 		}
 	}
 	if rec != nil && (rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning) {
-		m.Members = pair(originsOf(e.job, rec), rec.Members, allocs, st)
+		m.Members = pair(originsOf(e.job, rec), rec.Members, allocs, st, rec.Floor())
 		m.Model.Members = inForce(m.Members)
 	} else if rec == nil && !e.gated && live > 0 {
 		m.Members = adopt(e.job, allocs, st)
@@ -198,8 +198,14 @@ func (o *Observer) hold(m *Managed, st *state) string {
 	switch {
 	case len(m.Faults) > 0:
 		return "the job's contract cannot be read: " + strings.Join(m.Faults, "; ") + "; correct it and submit the job again"
+	case m.Record != nil && m.Record.Held != "":
+		return m.Record.Reason
 	case m.BatchDone:
-		return "a member has completed already, and registering the job again would run that member a second time; submit the job under another ID"
+		why := "a member has completed already, and would run a second time if the job were placed again; to run all of it again, stop the job and submit it again, or submit it under another ID"
+		if m.Record != nil && m.Record.Reason != "" {
+			why = m.Record.Reason + "; " + why
+		}
+		return why
 	case st.preemption[m.Model.Type] && m.Model.Gang != model.GangNone && wanted(m.Model) > 1:
 		return fmt.Sprintf("Nomad's own preemption is on for %s jobs and would take single members out of a gang; turn it off: nomad operator scheduler set-config -preempt-%s-scheduler=false", m.Model.Type, m.Model.Type)
 	}

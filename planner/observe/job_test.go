@@ -214,6 +214,31 @@ func TestAllocResourcesByPhase(t *testing.T) {
 	}
 }
 
+// What ended before the placement in force was made is not its members'.
+func TestPairLeavesEarlierPlacements(t *testing.T) {
+	members := []model.Member{{Group: "workers", Node: "n0", GPUs: []string{"g0"}}}
+	tests := map[string]struct {
+		client string
+		floor  uint64
+		want   AllocState
+	}{
+		"failed in this placement":     {"failed", 6, AllocDead},
+		"failed in an earlier one":     {"failed", 7, AllocNone},
+		"completed in an earlier one":  {"complete", 7, AllocNone},
+		"runs, and is of earlier even": {"running", 7, AllocPlaced},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := alloc("x", "j", "workers", "n0", 0, "g0")
+			a.ClientStatus, a.CreateIndex = test.client, 7
+			got := pair(originsOf(gpuJob("j", 1, 1), nil), members, []*api.AllocationListStub{a}, &state{}, test.floor)
+			if got[0].State != test.want {
+				t.Errorf("the member is %s, want %s", got[0].State, test.want)
+			}
+		})
+	}
+}
+
 // Whatever allocations there are, a member gets at most one, none is given
 // twice, and what was placed exactly is found.
 func TestPairIsAMatching(t *testing.T) {
@@ -235,7 +260,7 @@ func TestPairIsAMatching(t *testing.T) {
 				}
 			}
 		}
-		got := pair(originsOf(gpuJob("j", 1, 1), nil), members, allocs, &state{})
+		got := pair(originsOf(gpuJob("j", 1, 1), nil), members, allocs, &state{}, 0)
 		seen := map[string]bool{}
 		for i, m := range got {
 			if m.Member.Index != members[i].Index {

@@ -13,9 +13,11 @@ import (
 // so members and allocations meet by node and GPUs, not by index; only groups
 // that were split have one member each.
 //
+// What ended up to floor, an index of Nomad's, belongs to an earlier placement.
+//
 // Four rounds, the surest first: what lives where it was decided; what lives
 // elsewhere; what ended where it was decided; nothing.
-func pair(origins origins, members []model.Member, allocs []*api.AllocationListStub, st *state) []MemberState {
+func pair(origins origins, members []model.Member, allocs []*api.AllocationListStub, st *state, floor uint64) []MemberState {
 	p := &pairing{members: members, origins: origins, st: st,
 		out: make([]MemberState, len(members)), used: map[string]bool{}, byGroup: map[string][]*api.AllocationListStub{}}
 	// Newest first: an older allocation on the same node was replaced.
@@ -32,7 +34,7 @@ func pair(origins origins, members []model.Member, allocs []*api.AllocationListS
 	// A member that ended stays ended for as long as Nomad wants it to have
 	// run; one that was told to stop belongs to an earlier placement.
 	p.round(func(s AllocState, a *api.AllocationListStub) bool {
-		return !s.Holds() && a.DesiredStatus == api.AllocDesiredStatusRun && a.NextAllocation == ""
+		return !s.Holds() && a.CreateIndex > floor && a.DesiredStatus == api.AllocDesiredStatusRun && a.NextAllocation == ""
 	}, p.exact)
 	return p.out
 }
