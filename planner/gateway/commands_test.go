@@ -258,6 +258,9 @@ func showScale(t *testing.T, r *rig) {
 	if n := *r.whole(t, key).TaskGroups[0].Count; n != 4 {
 		t.Errorf("count = %d, want 4", n)
 	}
+	if diff := cmp.Diff([]string{"Caravan took in the count 4, it was 2"}, r.nomad.events); diff != "" {
+		t.Errorf("scaling events (-want +got):\n%s", diff)
+	}
 	if w := r.do("PUT", "/v1/job/train/scale", []byte(body), "X-Nomad-Token", "nobody"); w.Code != http.StatusForbidden {
 		t.Errorf("without the right: %d %s, want Nomad's 403", w.Code, w.Body)
 	}

@@ -55,6 +55,10 @@ func (g *Gateway) serveDispatch(w http.ResponseWriter, r *http.Request, id strin
 		g.pass(w, r, body)
 		return
 	}
+	if parent.IsPeriodic() {
+		refuse(w, http.StatusBadRequest, "Job %q is parameterized and periodic at once. What Nomad would dispatch is a periodic job, which Caravan cannot take in with its input. Make it either, or submit the jobs one by one.", id)
+		return
+	}
 	if p := g.dispatch(w, r, req.JobDispatchRequest, req.WriteRequest, parent, child); p != nil {
 		refuse(w, p.status, "%s", p.text)
 	}

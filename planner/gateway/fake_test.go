@@ -33,6 +33,8 @@ type fakeNomad struct {
 	jobs     map[string]*api.Job
 	versions map[string][]*api.Job
 	allocs   map[string]*api.Allocation
+	// events are the texts of scaling events.
+	events   []string
 	evals    map[string][]*api.Evaluation
 	requests []seen
 	// tokens, when set, are those that may register.

@@ -90,10 +90,13 @@ func (f *fakeNomad) scale(w http.ResponseWriter, r *http.Request, key string, jo
 		refuse(w, http.StatusBadRequest, "task group %q specified for scaling does not exist in job", req.Target["Group"])
 		return
 	}
-	copied, _ := gangspec.Copy(job)
-	if req.Count != nil {
-		groupOf(copied, *group.Name).Count = new(int(*req.Count))
+	if req.Count == nil {
+		f.events = append(f.events, req.Message)
+		_, _ = io.WriteString(w, "{}")
+		return
 	}
+	copied, _ := gangspec.Copy(job)
+	groupOf(copied, *group.Name).Count = new(int(*req.Count))
 	_ = json.NewEncoder(w).Encode(f.store(key, copied))
 }
 

@@ -182,3 +182,16 @@ func TestRestartThatReachesNotAll(t *testing.T) {
 		t.Errorf("answer = %d %s, want the member and the reason", w.Code, w.Body)
 	}
 }
+
+// TestDispatchOfAPeriodicParent is refused, since nothing is launched by it at
+// once.
+func TestDispatchOfAPeriodicParent(t *testing.T) {
+	r := newRig(t)
+	r.submit(t, gang(func(j *api.Job) {
+		j.ParameterizedJob, j.Periodic = &api.ParameterizedJobConfig{}, &api.PeriodicConfig{Specs: []string{"0 3 * * *"}}
+	}))
+	w := r.do("PUT", "/v1/job/train/dispatch", []byte(`{}`))
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "at once") || len(r.nomad.jobs) != 1 {
+		t.Errorf("answer = %d %s, %d jobs, want a refusal", w.Code, w.Body, len(r.nomad.jobs))
+	}
+}

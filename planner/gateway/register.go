@@ -88,6 +88,9 @@ func (g *Gateway) register(w http.ResponseWriter, r *http.Request, s *submission
 		relay(w, out.refused)
 		return nil
 	}
+	if s.taken != nil {
+		s.taken()
+	}
 	if err := g.answerRegistered(w, r, s, out); err != nil {
 		g.log.Debug("answer registration", "namespace", s.namespace, "job", s.id, "error", err)
 	}

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"net/http"
 
 	"github.com/hashicorp/nomad/api"
@@ -84,13 +86,32 @@ func (g *Gateway) scale(w http.ResponseWriter, r *http.Request, req api.ScalingR
 		return p
 	}
 	s.asPlanner = true
+	s.taken = func() { g.noteScaling(r, req, group) }
 	return g.register(w, r, s, body)
+}
+
+// noteScaling leaves the event in Nomad that a scaling of its own would have
+// left: an autoscaler tells by it when it acted last. The count is in the text,
+// since an event with a count is another scaling.
+func (g *Gateway) noteScaling(r *http.Request, req api.ScalingRequest, group *api.TaskGroup) {
+	text := fmt.Sprintf("Caravan took in the count %d, it was %d", *req.Count, count(group))
+	if req.Message != "" {
+		text = req.Message + " (" + text + ")"
+	}
+	req.Count, req.JobModifyIndex, req.Message = nil, 0, text
+	a, p := g.send(r.Context(), r, r.Method, "", req)
+	if p != nil || !a.ok() {
+		// Already pinned in groups of other names, or Nomad is away: the count
+		// is taken in all the same.
+		g.log.Debug("leave scaling event", "path", r.URL.Path, "group", deref(group.Name))
+	}
 }
 
 // rehearseScale lets Nomad say whether the user may scale the job, by scaling a
 // group that it does not have. A reply is Nomad's refusal.
 func (g *Gateway) rehearseScale(r *http.Request, req api.ScalingRequest) (*reply, *problem) {
-	req.Target = map[string]string{"Job": req.Target["Job"], targetGroup: noGroup}
+	req.Target = maps.Clone(req.Target)
+	req.Target[targetGroup] = noGroup
 	a, p := g.send(r.Context(), r, r.Method, "", req)
 	switch {
 	case p != nil:

@@ -31,6 +31,8 @@ type submission struct {
 	spec      gangspec.Spec
 	namespace string
 	id        string
+	// taken, if set, is called when it has been taken in, before the answer.
+	taken func()
 	// diff asks a dry-run for Nomad's own difference.
 	diff bool
 	// notes go into the answer's warnings.
