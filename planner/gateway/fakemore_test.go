@@ -78,7 +78,12 @@ func (f *fakeNomad) revert(w http.ResponseWriter, r *http.Request, key string, j
 		refuse(w, http.StatusInternalServerError, "Current job has version %d; enforcing version %d", *job.Version, *req.EnforcePriorVersion)
 	default:
 		copied, _ := gangspec.Copy(f.versions[key][req.JobVersion])
-		_ = json.NewEncoder(w).Encode(f.store(key, copied))
+		stop := copied.Stop
+		resp := f.store(key, copied)
+		if copied.Stop = stop; deref(stop) {
+			copied.Status = new("dead")
+		}
+		_ = json.NewEncoder(w).Encode(resp)
 	}
 }
 
