@@ -4,8 +4,11 @@ namespace "*" {
   capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle"]
 }
 
-# Its records, in the namespace of state.namespace.
+# Its records, in the namespace of state.namespace. A rule for one namespace
+# replaces the one for all, so what stands above is said again.
 namespace "default" {
+  capabilities = ["list-jobs", "read-job", "submit-job", "alloc-lifecycle"]
+
   variables {
     path "caravan/*" {
       capabilities = ["list", "read", "write", "destroy"]
