@@ -33,6 +33,10 @@ type config struct {
 	NCCLTopology string `codec:"nccl_topology"`
 	// MockSeed makes the UUIDs of simulated GPUs; "" is the host's name.
 	MockSeed string `codec:"mock_seed"`
+	// MockMIG divides simulated GPUs, see nvml.ParseMIG.
+	MockMIG []string `codec:"mock_mig"`
+	// MockFaults is the path of a file with simulated faults.
+	MockFaults string `codec:"mock_faults"`
 }
 
 // configSchema describes config to Nomad. The keys enabled, ignored_gpu_ids
@@ -50,6 +54,8 @@ func configSchema() *hclspec.Spec {
 		"fingerprint_period": attr("fingerprint_period", "string", `"1m"`),
 		"nccl_topology":      attr("nccl_topology", "string", `"true"`),
 		"mock_seed":          attr("mock_seed", "string", `""`),
+		"mock_mig":           attr("mock_mig", "list(string)", "[]"),
+		"mock_faults":        attr("mock_faults", "string", `""`),
 	})
 }
 
@@ -77,7 +83,7 @@ type settings struct {
 
 // validate reports every fault at once, with key, value and what is allowed.
 func (c config) validate() (settings, error) {
-	s := settings{enabled: c.Enabled, ignored: map[string]bool{}, source: nvml.Spec{Source: c.Source, Seed: c.MockSeed}}
+	s := settings{enabled: c.Enabled, ignored: map[string]bool{}, source: nvml.Spec{Source: c.Source, Seed: c.MockSeed, MIG: c.MockMIG, Faults: c.MockFaults}}
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	var err error
@@ -114,6 +120,12 @@ func (c config) validate() (settings, error) {
 			continue
 		}
 		s.ignoredFaults = append(s.ignoredFaults, health.Kind(k))
+	}
+	if _, err := nvml.ParseMIG(c.MockMIG); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Source == nvml.SourceNVML && (len(c.MockMIG) > 0 || c.MockFaults != "") {
+		fail("mock_mig and mock_faults are for simulated GPUs, and source is %q", c.Source)
 	}
 	if s.source.Seed == "" {
 		if s.source.Seed, err = os.Hostname(); err != nil && c.Source != nvml.SourceNVML {

@@ -34,7 +34,7 @@ func TestConfigKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultConfig()
-	want.IgnoredGPUIDs, want.IgnoredXIDs, want.IgnoredFaults = []string{}, []int64{}, []string{}
+	want.IgnoredGPUIDs, want.IgnoredXIDs, want.IgnoredFaults, want.MockMIG = []string{}, []int64{}, []string{}, []string{}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("defaults in Go (-) and in the schema (+):\n%s", d)
 	}

@@ -3,10 +3,13 @@ package devicegpu
 import (
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caravan-sched/caravan/devicegpu/health"
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
@@ -36,12 +39,30 @@ func TestDocumentation(t *testing.T) {
 	keys := slices.Concat(
 		slices.Sorted(maps.Keys(groups[0].Attributes)),
 		slices.Sorted(maps.Keys(configSchema().GetObject().GetAttributes())),
-		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices},
-		controlNodes,
+		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices, envIMEXChannels, envNCCLTopology, envROCmDevices, imexChannel},
+		controlNodes, rivals,
+		[]string{topology.AttrInstances, "mig_profile", "mig_slices", "mig_multiprocessors"},
+		statNames(),
 	)
+	for _, k := range health.Kinds() {
+		keys = append(keys, string(k))
+	}
 	for _, key := range keys {
 		if !strings.Contains(string(data), "`"+key+"`") {
 			t.Errorf("%s is not documented", key)
 		}
 	}
+}
+
+// statNames are the names of all statistics.
+func statNames() []string {
+	n := uint64(1)
+	s := nvml.Sample{UUID: "GPU-0", Throttled: &[]string{}}
+	v := reflect.ValueOf(&s).Elem()
+	for i := range v.NumField() {
+		if v.Field(i).Type() == reflect.TypeFor[*uint64]() {
+			v.Field(i).Set(reflect.ValueOf(&n))
+		}
+	}
+	return slices.Sorted(maps.Keys(stats(nvml.GPU{}, s, s, time.Time{}, time.Second).Values))
 }

@@ -33,6 +33,8 @@ type Plugin struct {
 	// tests put others in their place.
 	open   func(nvml.Spec) (nvml.Source, error)
 	exists func(path string) bool
+	// dir is the folder of the binary, where other plugins may be.
+	dir string
 
 	mu     sync.Mutex
 	cfg    settings
@@ -57,7 +59,7 @@ func WithSource(open func(nvml.Spec) (nvml.Source, error)) Option {
 
 // New makes the plugin. It does nothing until it is configured.
 func New(log hclog.Logger, options ...Option) *Plugin {
-	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists}
+	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists, dir: ownDir()}
 	for _, o := range options {
 		o(p)
 	}
@@ -196,6 +198,7 @@ func (p *Plugin) scan() {
 	p.inventory, p.scanned = settle(p.inventory, inv, p.tracker), true
 	inv = p.inventory
 	complaints := slices.Clone(inv.Problems)
+	complaints = append(complaints, Neighbours(p.dir)...)
 	for _, u := range units(inv) {
 		if reason := u.unhealthy(inv); reason != "" {
 			complaints = append(complaints, fmt.Sprintf("GPU %s is unhealthy: %s", u.id(inv), reason))

@@ -74,11 +74,16 @@ func judge(before, now nvml.Inventory, tracker *health.Tracker) nvml.Inventory {
 	}
 	for i := range out.GPUs {
 		for j := range i {
-			if old[i] < 0 || old[j] < 0 || out.GPUs[i].Unhealthy == "" && out.GPUs[j].Unhealthy == "" {
+			if old[i] < 0 || old[j] < 0 {
 				continue
 			}
-			out.Matrix.SetLink(i, j, before.Matrix.Links[old[i]][old[j]])
-			out.Matrix.NVSwitch = out.Matrix.NVSwitch || before.Matrix.NVSwitch
+			// Bridges do not come off a running machine: a link that is missing
+			// now is down, or cannot be read, which is health's to tell.
+			was, is := before.Matrix.Links[old[i]][old[j]], out.Matrix.Links[i][j]
+			if was.Kind.Fast() && (!is.Kind.Fast() || is.Count < was.Count) {
+				out.Matrix.SetLink(i, j, was)
+				out.Matrix.NVSwitch = out.Matrix.NVSwitch || before.Matrix.NVSwitch
+			}
 		}
 	}
 	return out
@@ -112,7 +117,10 @@ func fill(inv *nvml.Inventory, i int, before nvml.Inventory, at int) {
 		g.MIG, g.Partial = old.MIG, true
 	}
 	g.Instances = withGone(old.Instances, g.Instances, g.Partial || !answers(*g))
-	fillPlace(&inv.Matrix, i, before.Matrix, at, inv.GPUs[i].Unhealthy != "")
+	fillPlace(&inv.Matrix, i, before.Matrix, at)
+	if place := &inv.Matrix.GPUs[i]; place.Fabric == (topology.Fabric{}) && g.Health.Fabric != nvml.FabricCompleted {
+		place.Fabric = before.Matrix.GPUs[at].Fabric
+	}
 }
 
 func keep[T any](p **T, old *T) {
@@ -124,7 +132,7 @@ func keep[T any](p **T, old *T) {
 // answers reports whether the GPU itself was read.
 func answers(g nvml.GPU) bool { return g.Health.Lost == "" && g.Health.Silent == "" }
 
-func fillPlace(m *topology.Matrix, i int, before topology.Matrix, at int, sick bool) {
+func fillPlace(m *topology.Matrix, i int, before topology.Matrix, at int) {
 	g, old := &m.GPUs[i], before.GPUs[at]
 	if g.Model == "" {
 		g.Model = old.Model
@@ -135,12 +143,7 @@ func fillPlace(m *topology.Matrix, i int, before topology.Matrix, at int, sick b
 			m.NICPaths[i] = before.NICPaths[at]
 		}
 	}
-	if sick && g.Fabric == (topology.Fabric{}) {
-		g.Fabric = old.Fabric
-	}
-	if sick && g.NVLinkGeneration == 0 {
-		g.NVLinkGeneration = old.NVLinkGeneration
-	}
+	g.NVLinkGeneration = max(g.NVLinkGeneration, old.NVLinkGeneration)
 }
 
 func sameNICs(a, b topology.Matrix) bool {

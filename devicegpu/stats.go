@@ -3,6 +3,7 @@ package devicegpu
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
@@ -20,8 +21,10 @@ func (p *Plugin) Stats(ctx context.Context, interval time.Duration, send func([]
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	var before figures
 	for {
-		if err := p.sendStats(send); err != nil {
+		var err error
+		if before, err = p.sendStats(before, send); err != nil {
 			return err
 		}
 		select {
@@ -32,31 +35,48 @@ func (p *Plugin) Stats(ctx context.Context, interval time.Duration, send func([]
 	}
 }
 
+// figures are the samples of one moment.
+type figures struct {
+	at      time.Time
+	samples []nvml.Sample
+}
+
+// of returns the figures of one unit.
+func (f figures) of(uuid string) nvml.Sample {
+	for _, s := range f.samples {
+		if s.UUID == uuid {
+			return s
+		}
+	}
+	return nvml.Sample{}
+}
+
 // sendStats sends the figures of the GPUs that Nomad knows. A source that
 // fails leaves a gap, not an error: Nomad would end the stream.
-func (p *Plugin) sendStats(send func([]device.GroupStats) error) error {
+func (p *Plugin) sendStats(before figures, send func([]device.GroupStats) error) (figures, error) {
 	p.mu.Lock()
 	source, inv := p.source, p.inventory
 	p.mu.Unlock()
 	samples, err := source.Samples()
 	if err != nil {
 		p.log.Debug("read GPU statistics", "error", err)
-		return nil
+		return before, nil
 	}
-	if err := send(groupStats(inv, samples, time.Now())); err != nil {
-		return fmt.Errorf("send statistics: %w", err)
+	now := figures{time.Now(), samples}
+	if err := send(groupStats(inv, before, now)); err != nil {
+		return now, fmt.Errorf("send statistics: %w", err)
 	}
-	return nil
+	return now, nil
 }
 
-func groupStats(inv nvml.Inventory, samples []nvml.Sample, at time.Time) []device.GroupStats {
+func groupStats(inv nvml.Inventory, before, now figures) []device.GroupStats {
 	byID := map[string]unit{}
 	for _, u := range units(inv) {
 		byID[u.id(inv)] = u
 	}
 	var out []device.GroupStats
 	index := map[groupKey]int{}
-	for _, s := range samples {
+	for _, s := range now.samples {
 		u, ok := byID[s.UUID]
 		if !ok {
 			continue
@@ -70,14 +90,15 @@ func groupStats(inv nvml.Inventory, samples []nvml.Sample, at time.Time) []devic
 		if !u.whole() {
 			g = nvml.GPU{MemoryMiB: g.Instances[u.instance].MemoryMiB}
 		}
-		out[index[key]].Instances[s.UUID] = stats(g, s, at)
+		out[index[key]].Instances[s.UUID] = stats(g, before.of(s.UUID), s, now.at, now.at.Sub(before.at))
 	}
 	return out
 }
 
-// stats names the figures as nomad-device-nvidia does. Those that are not
-// reported are absent.
-func stats(g nvml.GPU, s nvml.Sample, at time.Time) device.Stats {
+// stats names the figures as nomad-device-nvidia does, as far as it has them.
+// Those that are not reported are absent. Before are the figures of the moment
+// that is some time past.
+func stats(g nvml.GPU, before, s nvml.Sample, at time.Time, past time.Duration) device.Stats {
 	out := device.Stats{Values: map[string]attr.Stat{}, Time: at}
 	add := func(name, unit, description string, value, of *uint64) {
 		if value == nil {
@@ -101,7 +122,33 @@ func stats(g nvml.GPU, s nvml.Sample, at time.Time) device.Stats {
 	add("ECC L1 errors", "#", "Corrected errors in the L1 cache since the driver was loaded", s.ECCL1Cache, nil)
 	add("ECC L2 errors", "#", "Corrected errors in the L2 cache since the driver was loaded", s.ECCL2Cache, nil)
 	add("ECC memory errors", "#", "Corrected errors in memory since the driver was loaded", s.ECCMemory, nil)
+	add("ECC uncorrectable errors", "#", "Uncorrectable errors since the driver was loaded", s.UncorrectedVolatile, nil)
+	add("ECC uncorrectable errors, lifetime", "#", "Uncorrectable errors in the GPU's life", s.UncorrectedAggregate, nil)
+	add("Memory rows replaced", "#", "Rows of memory that were replaced for good", s.RemappedRows, nil)
+	add("Cores clock", "MHz", "Clock of the cores / highest", s.CoresClockMHz, g.CoresClockMHz)
+	add("Memory clock", "MHz", "Clock of the memory / highest", s.MemoryClockMHz, g.MemoryClockMHz)
+	add("PCIe sent", "kB/s", "Sent by the GPU over PCIe", s.PCIeSentKBs, nil)
+	add("PCIe received", "kB/s", "Received by the GPU over PCIe", s.PCIeReceivedKBs, nil)
+	add("NVLink sent", "MiB/s", "Sent by the GPU over its NVLinks, since the last statistics", rate(before.NVLinkSentKiB, s.NVLinkSentKiB, past), nil)
+	add("NVLink received", "MiB/s", "Received by the GPU over its NVLinks, since the last statistics", rate(before.NVLinkReceivedKiB, s.NVLinkReceivedKiB, past), nil)
+	add("NVLinks active", "#", "NVLinks that are up", s.NVLinksActive, nil)
+	if s.Throttled != nil {
+		text := strings.Join(*s.Throttled, ", ")
+		if text == "" {
+			text = "no"
+		}
+		out.Values["Throttled"] = attr.Stat{Text: &text, Description: "What keeps the clocks down"}
+	}
 	return out
+}
+
+// rate is what a counter of KiB has grown by in MiB/s; nil if it was reset.
+func rate(before, now *uint64, past time.Duration) *uint64 {
+	if before == nil || now == nil || *now < *before || past <= 0 {
+		return nil
+	}
+	mib := uint64(float64(*now-*before) / 1024 / past.Seconds())
+	return &mib
 }
 
 func signed(v *uint64) *int64 {

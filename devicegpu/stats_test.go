@@ -45,6 +45,30 @@ func TestStats(t *testing.T) {
 	}
 }
 
+func TestStatsOfCounters(t *testing.T) {
+	n := func(v uint64) *uint64 { return &v }
+	start := time.Unix(0, 0)
+	before := figures{start, []nvml.Sample{{UUID: "GPU-0", NVLinkSentKiB: n(1024), NVLinkReceivedKiB: n(1 << 30)}}}
+	now := figures{start.Add(2 * time.Second), []nvml.Sample{
+		{UUID: "GPU-0", NVLinkSentKiB: n(1024 + 10*1024), NVLinkReceivedKiB: n(5), Throttled: &[]string{}},
+		{UUID: "GPU-1", NVLinkSentKiB: n(7), Throttled: &[]string{"thermal", "power cap"}},
+	}}
+	got := groupStats(pairs(), before, now)[0].Instances
+	a, b := got["GPU-0"].Values, got["GPU-1"].Values
+	if s := a["NVLink sent"]; s.Int == nil || *s.Int != 5 || s.Unit != "MiB/s" {
+		t.Errorf("NVLink sent: %+v", s)
+	}
+	if _, ok := a["NVLink received"]; ok {
+		t.Error("a counter that was reset has a rate")
+	}
+	if _, ok := b["NVLink sent"]; ok {
+		t.Error("a counter without a past has a rate")
+	}
+	if *a["Throttled"].Text != "no" || *b["Throttled"].Text != "thermal, power cap" {
+		t.Errorf("throttled: %q, %q", *a["Throttled"].Text, *b["Throttled"].Text)
+	}
+}
+
 func TestStatsSurviveFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -76,6 +76,8 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 // sourceFlags adds the flags that say which source to look at.
 func sourceFlags(c *cobra.Command, spec *nvml.Spec) {
 	c.Flags().StringVar(&spec.Source, "source", nvml.SourceNVML, "where the GPUs come from: "+nvml.Sources())
+	c.Flags().StringArrayVar(&spec.MIG, "mock-mig", nil, "divide a simulated GPU, \"0:3g.20gb,3g.20gb\"")
+	c.Flags().StringVar(&spec.Faults, "mock-faults", "", "file with faults of simulated GPUs, lines such as \"3 xid 79\"")
 	c.Flags().StringVar(&spec.Seed, "mock-seed", "", "seed of simulated GPUs' UUIDs (default: the host's name)")
 }
 

@@ -4,6 +4,8 @@ package check
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/caravan-sched/caravan/devicegpu"
@@ -51,6 +53,9 @@ type GPU struct {
 	Fabric    topology.Fabric `json:"fabric,omitzero"`
 	Healthy   bool            `json:"healthy"`
 	Unhealthy string          `json:"unhealthy,omitempty"`
+	// MIG is set when the GPU is divided; Instances are its parts.
+	MIG       bool            `json:"mig,omitempty"`
+	Instances []nvml.Instance `json:"instances,omitempty"`
 }
 
 // Group is a device group as Nomad would have it.
@@ -74,7 +79,17 @@ func Make(spec nvml.Spec) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	inv.Problems = append(inv.Problems, neighbours()...)
 	return describe(spec.Source, devicegpu.Judge(inv), source.Simulated())
+}
+
+// neighbours tells of other plugins beside this binary.
+func neighbours() []string {
+	path, err := os.Executable()
+	if err != nil {
+		return nil // then nothing is known of its folder
+	}
+	return devicegpu.Neighbours(filepath.Dir(path))
 }
 
 func describe(name string, inv nvml.Inventory, simulated bool) (Report, error) {
@@ -89,6 +104,9 @@ func describe(name string, inv nvml.Inventory, simulated bool) (Report, error) {
 		r.GPUs = append(r.GPUs, gpu(inv, i))
 		if reason := inv.GPUs[i].Unhealthy; reason != "" {
 			r.Problems = append(r.Problems, fmt.Sprintf("GPU %d (%s): %s", i, inv.Matrix.GPUs[i].UUID, reason))
+		}
+		if inv.GPUs[i].Divided() && len(inv.GPUs[i].Instances) == 0 {
+			r.Problems = append(r.Problems, fmt.Sprintf("GPU %d (%s) is in MIG mode and has no instances: nothing of it is offered", i, inv.Matrix.GPUs[i].UUID))
 		}
 	}
 	for n, island := range r.Islands {
@@ -118,6 +136,7 @@ func gpu(inv nvml.Inventory, i int) GPU {
 	out := GPU{
 		Index: i, UUID: t.UUID, Vendor: g.Vendor, Model: t.Model, BusID: t.BusID, Minor: g.Minor,
 		NUMA: t.NUMA, CPUs: t.CPUs, Fabric: t.Fabric, Healthy: g.Unhealthy == "", Unhealthy: g.Unhealthy,
+		MIG: g.Divided(), Instances: g.Instances,
 	}
 	if g.MemoryMiB != nil {
 		out.MemoryMiB = *g.MemoryMiB

@@ -119,7 +119,7 @@ func find(g nvml.GPU, links int) finder {
 	f.flag(RemapFailed, h.RemapFailed, "memory rows could not be replaced: have the GPU replaced")
 	f.flag(RetiredPending, h.RetiredPending, "memory pages are to be retired: reset the GPU")
 	f.flag(MIGPending, h.MIGPending, "a change of the MIG mode waits for a reset of the GPU")
-	if h.LinksActive+h.LinksInactive > 0 && !g.Divided() {
+	if h.LinksActive+h.LinksInactive+links > 0 && !g.Divided() {
 		f.text(NVLink, h.LinksActive < links, "%d of %d NVLinks are active", h.LinksActive, links)
 	}
 	if h.Fabric != "" {

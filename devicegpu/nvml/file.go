@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
@@ -36,6 +37,10 @@ func openFile(name, seed string) (Source, error) {
 	}
 	for i := range inv.Matrix.GPUs {
 		inv.Matrix.GPUs[i].UUID = stableUUID(seed, filepath.Base(name), i)
+		for k := range inv.GPUs[i].Instances {
+			inst := &inv.GPUs[i].Instances[k]
+			inst.UUID = strings.Replace(stableUUID(seed, filepath.Base(name)+" MIG", i*topology.MaxGPUs+k), "GPU-", "MIG-", 1)
+		}
 	}
 	return &fixed{inventory: inv}, nil
 }
@@ -73,6 +78,11 @@ func parseRecorded(data []byte) (Inventory, error) {
 	}
 	if len(inv.GPUs) != len(inv.Matrix.GPUs) {
 		return Inventory{}, fmt.Errorf("read recorded inventory: %d GPUs, but %d in its matrix", len(inv.GPUs), len(inv.Matrix.GPUs))
+	}
+	for i, g := range inv.GPUs {
+		if len(g.Instances) >= topology.MaxGPUs {
+			return Inventory{}, fmt.Errorf("read recorded inventory: GPU %d has %d instances", i, len(g.Instances))
+		}
 	}
 	if err := inv.Matrix.Validate(); err != nil {
 		return Inventory{}, fmt.Errorf("read recorded inventory: %w", err)

@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -326,19 +327,57 @@ func TestFabric(t *testing.T) {
 
 func TestSamples(t *testing.T) {
 	d := newDriver(t, 2)
-	d.devices[1].GetPowerUsageFunc = func() (uint32, nvml.Return) { return 345678, nvml.SUCCESS }
-	d.devices[1].GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+	dev := d.devices[1]
+	dev.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 345678, nvml.SUCCESS }
+	dev.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
 		return nvml.Utilization{Gpu: 90, Memory: 30}, nvml.SUCCESS
+	}
+	dev.GetClockInfoFunc = func(c nvml.ClockType) (uint32, nvml.Return) { return 1000 + uint32(c), nvml.SUCCESS }
+	dev.GetPcieThroughputFunc = func(c nvml.PcieUtilCounter) (uint32, nvml.Return) { return 500 + uint32(c), nvml.SUCCESS }
+	dev.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) {
+		return nvml.ClocksThrottleReasonGpuIdle | nvml.ClocksThrottleReasonSwPowerCap | nvml.ClocksThrottleReasonHwThermalSlowdown, nvml.SUCCESS
+	}
+	dev.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 2, false, false, nvml.SUCCESS }
+	dev.GetFieldValuesFunc = func(v []nvml.FieldValue) nvml.Return {
+		if v[0].FieldId == nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX {
+			v[0].NvmlReturn = uint32(nvml.ERROR_NOT_SUPPORTED)
+			return nvml.SUCCESS
+		}
+		v[0].ValueType = uint32(nvml.VALUE_TYPE_UNSIGNED_LONG_LONG)
+		binary.NativeEndian.PutUint64(v[0].Value[:], 1<<40)
+		return nvml.SUCCESS
 	}
 	samples, err := newLibrary(d, fstest.MapFS{}, fstest.MapFS{}).Samples()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Sample{
-		UUID: d.devices[1].UUID, PowerW: ptr(uint64(345)), GPUUtilization: ptr(uint64(90)), MemoryUtilization: ptr(uint64(30)),
-		MemoryUsedMiB: ptr(uint64(0)), BAR1UsedMiB: ptr(uint64(0)),
+	want := []Sample{
+		{
+			UUID: d.devices[0].UUID, MemoryUsedMiB: ptr(uint64(0)), BAR1UsedMiB: ptr(uint64(0)), NVLinksActive: ptr(uint64(18)),
+			UncorrectedVolatile: ptr(uint64(0)), UncorrectedAggregate: ptr(uint64(0)), RemappedRows: ptr(uint64(0)),
+		},
+		{
+			UUID: dev.UUID, PowerW: ptr(uint64(345)), GPUUtilization: ptr(uint64(90)), MemoryUtilization: ptr(uint64(30)),
+			MemoryUsedMiB: ptr(uint64(0)), BAR1UsedMiB: ptr(uint64(0)), NVLinksActive: ptr(uint64(18)),
+			UncorrectedVolatile: ptr(uint64(0)), UncorrectedAggregate: ptr(uint64(0)), RemappedRows: ptr(uint64(3)),
+			CoresClockMHz: ptr(uint64(1000)), MemoryClockMHz: ptr(uint64(1002)), PCIeSentKBs: ptr(uint64(500)), PCIeReceivedKBs: ptr(uint64(501)),
+			NVLinkSentKiB: ptr(uint64(1 << 40)), Throttled: &[]string{"power cap", "hardware thermal"},
+		},
 	}
-	if diff := cmp.Diff(want, samples[1]); diff != "" {
-		t.Errorf("sample (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, samples); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+}
+
+func TestSamplesOfInstances(t *testing.T) {
+	d := newDriver(t, 1)
+	d.divide(0, migDevice("MIG-a", "X MIG 3g.20gb", 1, 0, slices3of7), migDevice("MIG-b", "X MIG 3g.20gb", 2, 0, slices3of7))
+	samples, err := newLibrary(d, fstest.MapFS{}, fstest.MapFS{}).Samples()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Sample{{UUID: "MIG-a", MemoryUsedMiB: ptr(uint64(7))}, {UUID: "MIG-b", MemoryUsedMiB: ptr(uint64(7))}}
+	if diff := cmp.Diff(want, samples); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
 	}
 }

@@ -93,6 +93,10 @@ func fillHealth(dev *server.Device) {
 func fillSensors(dev *server.Device) {
 	const none = nvml.ERROR_NOT_SUPPORTED
 	dev.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 0, none }
+	dev.GetClockInfoFunc = func(nvml.ClockType) (uint32, nvml.Return) { return 0, none }
+	dev.GetPcieThroughputFunc = func(nvml.PcieUtilCounter) (uint32, nvml.Return) { return 0, none }
+	dev.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return 0, none }
+	dev.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return none }
 	dev.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 0, none }
 	dev.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, none }
 	dev.GetEncoderUtilizationFunc = func() (uint32, uint32, nvml.Return) { return 0, 0, none }

@@ -117,6 +117,22 @@ type Sample struct {
 	BAR1UsedMiB        *uint64
 	// Corrected ECC errors since the driver was loaded.
 	ECCL1Cache, ECCL2Cache, ECCMemory *uint64
+	// Uncorrectable ECC errors since the driver was loaded, and in the GPU's
+	// life.
+	UncorrectedVolatile, UncorrectedAggregate *uint64
+	// RemappedRows are the rows of memory that were replaced for good.
+	RemappedRows *uint64
+	// CoresClockMHz and MemoryClockMHz are the clocks at this moment.
+	CoresClockMHz, MemoryClockMHz *uint64
+	// PCIeSentKBs and PCIeReceivedKBs are kB/s, over 20 milliseconds.
+	PCIeSentKBs, PCIeReceivedKBs *uint64
+	// NVLinkSentKiB and NVLinkReceivedKiB are what went over all NVLinks since
+	// the driver was loaded.
+	NVLinkSentKiB, NVLinkReceivedKiB *uint64
+	// NVLinksActive counts the links that are up.
+	NVLinksActive *uint64
+	// Throttled says what keeps the clocks down, in words; empty is nothing.
+	Throttled *[]string
 }
 
 // Spec says which source to open.
@@ -126,6 +142,11 @@ type Spec struct {
 	// Seed makes the UUIDs of simulated GPUs: they are the same for the same
 	// seed, and differ between seeds. A node needs one of its own.
 	Seed string
+	// MIG divides simulated GPUs, see ParseMIG.
+	MIG []string
+	// Faults is the path of a file with the faults of simulated GPUs, one in a
+	// line; it is read at every look.
+	Faults string
 }
 
 // ErrSource is wrapped by the error of a source whose name cannot be read.
@@ -146,6 +167,14 @@ func Sources() string {
 // Open opens a source. The library of the source "nvml" is loaded at its first
 // use, and tried again at every use until it is there.
 func Open(spec Spec) (Source, error) {
+	source, err := open(spec)
+	if err != nil {
+		return nil, err
+	}
+	return simulate(source, spec)
+}
+
+func open(spec Spec) (Source, error) {
 	if spec.Source == SourceNVML {
 		return openNVML(), nil
 	}
