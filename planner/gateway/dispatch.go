@@ -41,7 +41,7 @@ func (g *Gateway) serveDispatch(w http.ResponseWriter, r *http.Request, id strin
 		return
 	}
 	namespace := namespaceOf(r, req.WriteRequest, &api.Job{})
-	_, parent, err := g.look(r.Context(), namespace, id)
+	parent, err := g.current(r.Context(), namespace, id)
 	if err != nil {
 		refuse(w, http.StatusServiceUnavailable, "Caravan could not dispatch job %q: %v. Try again; if it stays so, see the log of caravan agent.", id, err)
 		return
@@ -106,7 +106,7 @@ func (g *Gateway) dispatch(w http.ResponseWriter, r *http.Request, req api.JobDi
 	s.asPlanner = true
 	if token != "" {
 		// Asked for again, it is answered with what there is.
-		_, there, err := g.look(r.Context(), s.namespace, s.id)
+		there, err := g.current(r.Context(), s.namespace, s.id)
 		if err != nil {
 			return problemf(http.StatusServiceUnavailable, "Caravan could not dispatch job %q: %v. Try again.", *parent.ID, err)
 		}

@@ -155,6 +155,9 @@ func (g *Gateway) siblings(ctx context.Context, rt route) ([]*api.AllocationList
 	if err != nil {
 		return nil, fmt.Errorf("read allocation with the planner's own token: %w", err)
 	}
+	if alloc.Job != nil && !rewritten(alloc.Job) {
+		return nil, nil
+	}
 	rec, err := g.cfg.Records.Get(ctx, alloc.Namespace, alloc.JobID)
 	switch {
 	case errors.Is(err, record.ErrNotFound):

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -194,4 +196,38 @@ func TestDispatchOfAPeriodicParent(t *testing.T) {
 	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "at once") || len(r.nomad.jobs) != 1 {
 		t.Errorf("answer = %d %s, %d jobs, want a refusal", w.Code, w.Body, len(r.nomad.jobs))
 	}
+}
+
+// TestOtherJobsNeedNoRecords lets Nomad Variables be away.
+func TestOtherJobsNeedNoRecords(t *testing.T) {
+	r := newRig(t)
+	other := gang(func(j *api.Job) {
+		j.TaskGroups[0].Tasks[0].Resources.Devices = nil
+		j.ParameterizedJob = &api.ParameterizedJobConfig{}
+	})
+	r.submit(t, other)
+	other.Priority = new(60)
+	r.submit(t, other)
+	r.nomad.allocs["a"] = &api.Allocation{ID: "a", Namespace: "default", JobID: "train", Job: r.nomad.job(t, key), TaskGroup: "train"}
+	r.gateway.cfg.Records = away{}
+	for path, body := range map[string]string{
+		"/v1/job/train/revert": `{"JobID":"train","JobVersion":0}`, "/v1/job/train/scale": `{"Count":4,"Target":{"Group":"train"}}`,
+		"/v1/job/train/dispatch": `{}`, "/v1/allocation/a/stop": ``, "/v1/client/allocation/a/restart": `{}`,
+	} {
+		if w := r.do("PUT", path, []byte(body)); w.Code != http.StatusOK {
+			t.Errorf("%s: answer = %d %s, want Nomad's own", path, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"/v1/job/train", "/v1/job/train/versions", "/v1/job/train/summary", "/v1/job/train/scale"} {
+		if w := r.do("GET", path, nil); w.Code != http.StatusOK {
+			t.Errorf("%s: answer = %d %s, want Nomad's own", path, w.Code, w.Body)
+		}
+	}
+}
+
+// away are Records that nobody can reach.
+type away struct{ Records }
+
+func (away) Get(context.Context, string, string) (*record.Record, error) {
+	return nil, errors.New("no leader")
 }

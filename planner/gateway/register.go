@@ -216,15 +216,28 @@ func (g *Gateway) look(ctx context.Context, namespace, id string) (*record.Recor
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return nil, nil, fmt.Errorf("read record: %w", err)
 	}
-	current, _, err := g.cfg.Client.Jobs().Info(id, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
-	switch {
-	case isNotFound(err):
-		current = nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("read job with the planner's own token: %w", err)
+	current, err := g.current(ctx, namespace, id)
+	if err != nil {
+		return nil, nil, err
 	}
 	return rec, current, nil
 }
+
+// current reads the job alone.
+func (g *Gateway) current(ctx context.Context, namespace, id string) (*api.Job, error) {
+	job, _, err := g.cfg.Client.Jobs().Info(id, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
+	switch {
+	case isNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read job with the planner's own token: %w", err)
+	}
+	return job, nil
+}
+
+// rewritten says whether a job has Caravan's marks. One that has none is no
+// concern of the records, so that it can be dealt with when they are away.
+func rewritten(job *api.Job) bool { return rewrite.IsGated(job) || rewrite.IsPinned(job) }
 
 func isNotFound(err error) bool {
 	var status api.UnexpectedResponseError

@@ -34,7 +34,15 @@ func (g *Gateway) serveScale(w http.ResponseWriter, r *http.Request, id string) 
 		return
 	}
 	namespace := queryNamespace(r)
-	rec, current, err := g.look(r.Context(), namespace, id)
+	current, err := g.current(r.Context(), namespace, id)
+	if err == nil && !rewritten(current) {
+		g.pass(w, r, body)
+		return
+	}
+	var rec *record.Record
+	if err == nil {
+		rec, current, err = g.look(r.Context(), namespace, id)
+	}
 	if err != nil {
 		refuse(w, http.StatusServiceUnavailable, "Caravan could not scale job %q: %v. Try again; if it stays so, see the log of caravan agent.", id, err)
 		return

@@ -66,7 +66,6 @@ func (g *Gateway) userVersions(ctx context.Context, namespace, id string, raws [
 // continuedBy says whether Nomad's next version is of the same submission: gate
 // or pins are all that changed.
 func (v *userVersion) continuedBy(next *api.Job) bool {
-	rewritten := func(job *api.Job) bool { return rewrite.IsGated(job) || rewrite.IsPinned(job) }
 	if deref(v.newest.Stop) != deref(next.Stop) || !rewritten(v.newest) && !rewritten(next) {
 		return false
 	}

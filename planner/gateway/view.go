@@ -106,8 +106,8 @@ func (g *Gateway) viewJob(ctx context.Context, namespace, id string, body []byte
 // rewrite has put aside comes from the record, else from the job file.
 func (g *Gateway) ownVersion(ctx context.Context, namespace, id string, job *api.Job) (*api.Job, error) {
 	own, err := rewrite.Strip(job, nil)
-	if err != nil {
-		return nil, err
+	if err != nil || !rewritten(job) {
+		return own, err
 	}
 	rec, err := g.cfg.Records.Get(ctx, namespace, id)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
