@@ -324,6 +324,28 @@ func TestXMLVariants(t *testing.T) {
 	}
 }
 
+func TestParseLoneGPU(t *testing.T) {
+	for name, text := range map[string]string{
+		"no titles":         "\tGPU0\nGPU0\t X \n",
+		"a word before":     "GPU0\n\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n",
+		"the word and more": "GPU0\nGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := Parse([]byte(text))
+			if err != nil || len(f.Matrix.Islands()) != 1 {
+				t.Errorf("Parse() = %v islands, %v; want one", f.Matrix.Islands(), err)
+			}
+		})
+	}
+}
+
+func TestParseSaysDivided(t *testing.T) {
+	f, err := Parse([]byte("GPU 0: NVIDIA A100 (UUID: GPU-1)\n  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n  MIG 3g.20gb     Device  1: (UUID: MIG-2)\n\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n"))
+	if err != nil || len(f.Problems) != 1 || !strings.Contains(f.Problems[0], "GPU0 is divided into MIG instances") {
+		t.Errorf("Parse() has problems %q, %v; want one on GPU0", f.Problems, err)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	deep := strings.Repeat(`<pci busid="0000:01:00.0" class="0x060400">`, 70) + strings.Repeat("</pci>", 70)
 	tests := map[string]struct{ text, want string }{

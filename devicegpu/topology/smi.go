@@ -16,6 +16,7 @@ var (
 	// gluedCells are cells that lost the space between them on their way.
 	gluedCells = regexp.MustCompile(`^(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC){2,}$`)
 	oneCell    = regexp.MustCompile(`X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC`)
+	migLine    = regexp.MustCompile(`^\s+MIG \S+\s+Device\s+\d+:`)
 	legendLine = regexp.MustCompile(`^\s*(NIC\d+):\s*(\S+)\s*$`)
 )
 
@@ -38,17 +39,24 @@ func parseSMI(text string) (File, error) {
 	lines := strings.Split(text, "\n")
 	t := &smiTable{links: map[string][]Link{}, tails: map[string][]string{}}
 	models, aliases := map[string]string{}, map[string]string{}
+	listed, divided := "", map[string]bool{}
 	for _, line := range lines {
 		fields := strings.Fields(line)
 		if f := listLine.FindStringSubmatch(strings.TrimSpace(line)); f != nil {
-			models["GPU"+f[1]] = f[2]
+			listed = "GPU" + f[1]
+			models[listed] = f[2]
+			continue
+		}
+		if migLine.MatchString(line) && !divided[listed] {
+			divided[listed] = true
+			t.problems = append(t.problems, listed+" is divided into MIG instances, which the matrix does not show: it is taken for a whole GPU")
 			continue
 		}
 		if f := legendLine.FindStringSubmatch(line); f != nil {
 			aliases[f[1]] = f[2]
 			continue
 		}
-		if len(t.columns) == 0 {
+		if t.wantsHeader(fields) {
 			t.readHeader(fields)
 			continue
 		}
@@ -80,7 +88,7 @@ func (t *smiTable) readHeader(fields []string) {
 		return
 	}
 	unusual := func(name string) bool { return !gpuName.MatchString(name) && !nicName.MatchString(name) }
-	if n == len(fields) && (n == 1 || slices.ContainsFunc(fields, unusual)) {
+	if n == len(fields) && (loneName(fields) && fields[0] != "GPU0" || slices.ContainsFunc(fields, unusual)) {
 		return
 	}
 	t.columns = fields[:n]
@@ -92,6 +100,19 @@ func (t *smiTable) readHeader(fields []string) {
 	}
 	slices.SortFunc(t.titles, func(a, b string) int { return strings.Index(rest, a) - strings.Index(rest, b) })
 }
+
+// wantsHeader reports whether a line may be the header: there is none yet, or
+// what was taken for one was a lone word, and this is not its row.
+func (t *smiTable) wantsHeader(fields []string) bool {
+	if !loneName(t.columns) || len(t.links) > 0 {
+		return len(t.columns) == 0
+	}
+	return len(fields) > 1 && fields[1] != string(KindSelf)
+}
+
+// loneName reports whether a line is one word, which may be the header of a
+// machine with one GPU or a word of some text before the matrix.
+func loneName(fields []string) bool { return len(fields) == 1 }
 
 // startsTitle reports whether the words start the title of a column that is
 // not a device's.
