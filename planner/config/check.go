@@ -26,13 +26,14 @@ var (
 	namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 )
 
-// The bounds of durations.
+// The bounds of numbers and durations.
 const (
 	minDeadline    = time.Second
 	maxDeadline    = 24 * time.Hour
 	maxRetry       = 24 * time.Hour
 	maxGatewayWait = 5 * time.Minute
 	maxLevels      = 16
+	maxMaxHolds    = 10000
 )
 
 // check finds every value that cannot be used.
@@ -42,6 +43,9 @@ func (l *loader) check(c *Config) {
 	l.checkManaged(c.Managed)
 	if !slices.Contains(orders, c.Policy.Order) {
 		l.fault("policy.order", c.Policy.Order, suggest(c.Policy.Order, orders))
+	}
+	if c.Policy.MaxHolds < 1 || c.Policy.MaxHolds > maxMaxHolds {
+		l.fault("policy.max_holds", c.Policy.MaxHolds, fmt.Sprintf("want 1 to %d; for none, set policy.order to %q", maxMaxHolds, queue.OrderBestEffort))
 	}
 	l.between("admission.deadline", c.Admission.Deadline, minDeadline, maxDeadline)
 	l.between("admission.retry.initial", c.Admission.RetryInitial, time.Millisecond, maxRetry)

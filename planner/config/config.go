@@ -77,6 +77,10 @@ type Managed struct {
 type Policy struct {
 	// Order is a policy's name.
 	Order string
+	// Strict: nobody passes a job that waits for room.
+	Strict bool
+	// MaxHolds is how many waiting gangs may keep nodes at once.
+	MaxHolds int
 }
 
 // Admission is how a decided placement is carried out.
@@ -115,6 +119,7 @@ const (
 	DefaultNomadAddress = "http://127.0.0.1:4646"
 	DefaultDevice       = "nvidia/gpu"
 	DefaultOrder        = queue.OrderFIFO
+	DefaultMaxHolds     = queue.DefaultMaxHolds
 	DefaultDeadline     = 60 * time.Second
 	DefaultRetryInitial = 5 * time.Second
 	DefaultRetryMax     = 5 * time.Minute
@@ -134,7 +139,7 @@ func Default() Config {
 			Devices:    []string{DefaultDevice},
 			Namespaces: []string{"*"},
 		},
-		Policy: Policy{Order: DefaultOrder},
+		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds},
 		Admission: Admission{
 			Deadline:     DefaultDeadline,
 			RetryInitial: DefaultRetryInitial,

@@ -40,7 +40,11 @@ managed {
   exempt_namespaces = ["system-*"]
   exempt_node_pools = ["interactive"]
 }
-policy { order = "fifo" }
+policy {
+  order     = "fifo"
+  strict    = true
+  max_holds = 3
+}
 admission {
   deadline = "90s"
   retry {
@@ -73,7 +77,7 @@ func TestParseFull(t *testing.T) {
 		Listen: Listen{Address: "0.0.0.0:4656", Advertise: "https://10.0.0.5:4656", CertFile: "/etc/caravan/tls.pem", KeyFile: "/etc/caravan/tls.key"},
 		Managed: Managed{Devices: []string{"nvidia/gpu"}, Namespaces: []string{"*"},
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
-		Policy:    Policy{Order: "fifo"},
+		Policy:    Policy{Order: "fifo", Strict: true, MaxHolds: 3},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
 		Topology: &Topology{Path: "/etc/caravan/topology.hcl",
@@ -116,6 +120,8 @@ func TestParseFaults(t *testing.T) {
 				`c.hcl:8: admission.retry.initial is "2h0m0s": it must not be greater`,
 				`c.hcl:12: gateway.wait is "-1s": want 0s to 5m0s`,
 			}},
+		"no holds":                   {src: "policy { max_holds = 0 }", want: []string{`c.hcl:1: policy.max_holds is 0: want 1 to 10000`, "besteffort"}},
+		"part of a hold":             {src: "policy { max_holds = 1.5 }", want: []string{"c.hcl:1:"}},
 		"deadline of zero":           {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},
 		"empty address":              {src: "nomad { address = \"\" }", want: []string{`nomad.address is ""`}},
 		"address without scheme":     {src: "nomad { address = \"10.0.0.1:4646\" }", want: []string{`c.hcl:1: nomad.address`, "want a URL"}},
@@ -146,6 +152,11 @@ func TestParseFaults(t *testing.T) {
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error lacks %q:\n%v", want, err)
+				}
+			}
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				if line != strings.TrimRight(line, "; ") {
+					t.Errorf("a fault ends in the middle: %q", line)
 				}
 			}
 		})

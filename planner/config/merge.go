@@ -41,6 +41,8 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 	}
 	if f.Policy != nil {
 		set(&c.Policy.Order, f.Policy.Order)
+		set(&c.Policy.Strict, f.Policy.Strict)
+		set(&c.Policy.MaxHolds, f.Policy.MaxHolds)
 	}
 	if a := f.Admission; a != nil {
 		l.duration(&c.Admission.Deadline, a.Deadline, "admission.deadline")
@@ -96,7 +98,7 @@ func (l *loader) mergeLevels(c *Config, f *fileConfig) {
 		case seen[fl.Name]:
 			l.fault(key, fl.Name, "the block is there twice; keep one")
 		case at < 0:
-			l.fault(key, fl.Name, "no such level; "+suggest(fl.Name, c.LevelNames())+"or add it to levels")
+			l.fault(key, fl.Name, "no such level; "+suggest(fl.Name, c.LevelNames())+"; or add it to levels")
 		default:
 			set(&c.Levels[at].Meta, fl.Meta)
 		}
@@ -106,7 +108,7 @@ func (l *loader) mergeLevels(c *Config, f *fileConfig) {
 
 // suggest names the closest of the candidates, and all of them.
 func suggest(name string, candidates []string) string {
-	text := "allowed are " + strings.Join(candidates, ", ") + "; "
+	text := "allowed are " + strings.Join(candidates, ", ")
 	best, bestDistance := "", 3
 	for _, c := range candidates {
 		if d := levenshtein.Distance(name, c, nil); d < bestDistance {

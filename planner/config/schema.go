@@ -51,7 +51,9 @@ type fileManaged struct {
 }
 
 type filePolicy struct {
-	Order *string `hcl:"order,optional"`
+	Order    *string `hcl:"order,optional"`
+	Strict   *bool   `hcl:"strict,optional"`
+	MaxHolds *int    `hcl:"max_holds,optional"`
 }
 
 type fileAdmission struct {

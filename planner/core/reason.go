@@ -238,9 +238,14 @@ func (c *cycle) busyList(nodes []int32) string {
 
 // holderList says who holds how much of a node, the largest holder first.
 func (c *cycle) holderList(node int32) string {
-	gpus := map[string]int{}
+	masks := map[string]uint64{}
 	for _, h := range c.holders(node) {
-		gpus[holderName(h)] += bits.OnesCount64(h.gpus)
+		// One that is being replaced holds the same GPUs twice.
+		masks[holderName(h)] |= h.gpus
+	}
+	gpus := map[string]int{}
+	for name, mask := range masks {
+		gpus[name] = bits.OnesCount64(mask)
 	}
 	if len(gpus) == 0 {
 		return "now taken by jobs ahead"

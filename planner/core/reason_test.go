@@ -30,6 +30,16 @@ func TestReasons(t *testing.T) {
 			want:     "needs 2 members with 4 GPUs each (8 GPUs); the cluster has room for 0 of 2 now; it can start when n2 has room (c holds 1 GPU) and n1 has room (a holds 2 GPUs, b holds 2 GPUs); kept for it: n1, n2",
 			filtered: map[string]int{"too few free GPUs": 2},
 		},
+		"a gang that is being replaced holds its GPUs once": {
+			cluster: "b1 r1 n1 aaaa", jobs: "M 1x4", job: "M",
+			set: func(_ *model.Job, s *model.Snapshot) {
+				old := s.Allocs[0]
+				old.ID, old.Stopping = "old", true
+				s.Allocs = append(s.Allocs, old)
+			},
+			want:     "needs 1 member with 4 GPUs; node b1/r1/n1 comes nearest with 0 GPUs free; it can start when n1 has room (a holds 4 GPUs); kept for it: n1",
+			filtered: map[string]int{"too few free GPUs": 1},
+		},
 		"no room for one": {
 			cluster: "b1 r1 n1 aaaa\nb1 r1 n2 ..#c", jobs: "M 1x3", job: "M",
 			want:     "needs 1 member with 3 GPUs; node b1/r1/n2 comes nearest with 2 GPUs free; it can start when n2 has room (alloc n2.2! holds 1 GPU, c holds 1 GPU); kept for it: n2",

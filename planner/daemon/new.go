@@ -58,7 +58,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		}),
 		records: records, client: nobody,
 	}
-	policy := core.Policy{Order: cfg.Policy.Order}
+	policy := core.Policy{Order: cfg.Policy.Order, Strict: cfg.Policy.Strict, MaxHolds: cfg.Policy.MaxHolds}
 	d.decide = func(s *model.Snapshot) (*model.Plan, error) { return core.Decide(s, policy) }
 	if d.gateway, err = newGateway(d, records); err != nil {
 		return nil, err

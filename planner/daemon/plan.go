@@ -30,7 +30,7 @@ func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, erro
 	}
 	spec, err := gangspec.Parse(own, d.cfg.LevelNames()...)
 	if err != nil {
-		return httpapi.PlanResult{Managed: true, Faults: faultLines(err)}, nil
+		return httpapi.PlanResult{Managed: true, Faults: gangspec.Sentences(err)}, nil
 	}
 	snap := *v.Snapshot
 	snap.Now = d.now().UTC()
@@ -79,19 +79,6 @@ func replace(snap *model.Snapshot, job model.Job) {
 	snap.Allocs = slices.DeleteFunc(slices.Clone(snap.Allocs), func(a model.Alloc) bool {
 		return a.Namespace == job.Namespace && a.Job == job.ID
 	})
-}
-
-// faultLines splits a joined error into its sentences.
-func faultLines(err error) []string {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []string{err.Error()}
-	}
-	var out []string
-	for _, e := range joined.Unwrap() {
-		out = append(out, faultLines(e)...)
-	}
-	return out
 }
 
 // release takes Caravan's hands off one job, or all.

@@ -45,6 +45,24 @@ func (e *Error) Sentences() []string {
 	return out
 }
 
+// Sentences takes an error apart: one sentence per fault of each Error in it,
+// and one for each other error that was joined. It is empty for nil.
+func Sentences(err error) []string {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *Error:
+		return e.Sentences()
+	case interface{ Unwrap() []error }:
+		var out []string
+		for _, part := range e.Unwrap() {
+			out = append(out, Sentences(part)...)
+		}
+		return out
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
 // nearest returns the candidate that the word was most likely meant to be, ""
 // if none is near.
 func nearest(word string, candidates []string) string {

@@ -34,7 +34,12 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 	if job == nil {
 		return Spec{}, &Error{Faults: []Fault{{Where: "job", Key: "job", Allowed: "there is none"}}}
 	}
-	p := &parser{job: job, levels: append(slices.Clone(levels), custom...)}
+	p := &parser{job: job, levels: slices.Clone(levels)}
+	for _, level := range custom {
+		if !slices.Contains(p.levels, level) {
+			p.levels = append(p.levels, level)
+		}
+	}
 	p.checkKeys()
 	spec := Spec{
 		Gang:     model.Gang(p.word(KeyGang, string(p.defaultGang()), gangs)),

@@ -52,11 +52,11 @@ func (o *Observer) readJob(job *api.Job, rec *record.Record) *jobEntry {
 		return e
 	}
 	e.spec, err = gangspec.Parse(own, o.levelNames...)
-	e.faults = append(e.faults, faultLines(err)...)
+	e.faults = append(e.faults, gangspec.Sentences(err)...)
 	e.base = gangspec.ToModel(own, e.spec)
 	e.base.Namespace, e.base.ID = namespaceOf(job), deref(job.ID)
 	if err := soundJob(e.base, o.levelNames); err != nil {
-		e.faults = append(e.faults, faultLines(err)...)
+		e.faults = append(e.faults, gangspec.Sentences(err)...)
 		e.base = model.Job{Namespace: e.base.Namespace, ID: e.base.ID, Type: e.base.Type, Priority: e.base.Priority, Queue: e.base.Queue}
 	}
 	if e.specHash = e.recordHash; e.specHash == "" {
@@ -92,22 +92,6 @@ func submitted(job *api.Job, rec *record.Record) time.Time {
 		return rec.Submitted
 	}
 	return time.Unix(0, deref(job.SubmitTime)).UTC()
-}
-
-// faultLines splits a joined error into its sentences.
-func faultLines(err error) []string {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return strings.Split(err.Error(), "\n")
-	}
-	var out []string
-	for _, e := range joined.Unwrap() {
-		out = append(out, faultLines(e)...)
-	}
-	return out
 }
 
 // jobDead is Nomad's status of a job that has nothing left to run.
