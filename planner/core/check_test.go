@@ -92,10 +92,13 @@ func openLedgers(s *model.Snapshot) map[string]*ledger {
 		l.used = plus(l.used, a.Resources)
 	}
 	for _, j := range s.Jobs {
-		if j.State != model.StateAdmitted && j.State != model.StateRunning {
+		if !holdsMembers(&j) {
 			continue
 		}
 		for _, m := range j.Members {
+			if m.Ended {
+				continue
+			}
 			for _, uuid := range m.GPUs {
 				if ledgers[m.Node].gpus[uuid] == "" {
 					ledgers[m.Node].gpus[uuid] = "member of " + j.ID

@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -36,23 +35,33 @@ type cycle struct {
 	// before the first of them.
 	holds  []hold
 	takers []taker
-	claims map[*place.Request]claim
+	claims map[possibleKey]claim
 	// epoch grows whenever something is taken or kept; waits are the answers
 	// given since to gangs that did not fit.
 	epoch int
 	waits map[possibleKey]waitAnswer
 	// placedNow are the members of the present job placed in this decision.
 	placedNow []other
+	// given is everything placed in this plan; givenOn finds it by node, as far
+	// as indexed.
+	given   []given
+	givenOn map[int32][]int
+	indexed int
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.
 type waitAnswer struct {
 	epoch int
 	// known: what follows holds for every gang alike.
-	known   bool
-	forRoom bool
-	detail  model.Detail
-	reason  string
+	known bool
+	wait  wait
+}
+
+// given is a member that this plan places.
+type given struct {
+	job  jobKey
+	node int32
+	gpus uint64
 }
 
 type taker struct {
@@ -61,7 +70,7 @@ type taker struct {
 }
 
 func newCycle(p *Prepared, now time.Time) *cycle {
-	c := &cycle{Prepared: p, now: now, claims: map[*place.Request]claim{}, waits: map[possibleKey]waitAnswer{}}
+	c := &cycle{Prepared: p, now: now, claims: map[possibleKey]claim{}, waits: map[possibleKey]waitAnswer{}}
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
 	}
@@ -105,53 +114,68 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 	return d
 }
 
-// placeAll places a job's gangs one after the other. The first that does not
-// fit decides what is said about the rest.
+// placeAll places a job's gangs one after the other, and says of each that
+// does not fit what it waits for. Of members alike that start by themselves
+// only the first is looked at: the others do not fit either.
 func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
 	c.placedNow = c.placedNow[:0]
-	var failed *gang
+	var failed []*gang
 	var last place.Result
-	var failures map[string]bool
+	placed, failures := 0, map[string]bool{}
 	for i := range gangs {
 		g := &gangs[i]
 		if len(failures) > 0 && gangOf(j) == model.GangNone && failures[g.groups[0].Name] {
-			continue // its like did not fit either
+			continue
 		}
 		c.prepare(j, g)
 		result, ok := c.place(g)
 		if !ok {
-			if failed == nil {
-				failed, failures = g, map[string]bool{}
-			}
-			failures[g.groups[0].Name] = true
+			failed, failures[g.groups[0].Name] = append(failed, g), true
 			continue
 		}
 		last = result
+		placed++
 		c.admitted(j, g, result, d)
 	}
 	d.Detail.MembersFit = len(d.Members)
-	if len(d.Members) > 0 {
+	if placed > 0 {
+		if placed > 1 {
+			last.Level, last.Domain = c.around(c.placedNow)
+		}
 		d.Action = model.ActionAdmit
 		d.Detail.Code = codePlaced
 		d.Detail.Level, d.Detail.Domain = last.Level, last.Domain
 		d.Reason = c.placedReason(j, d, last)
 	}
-	if failed == nil {
-		return
+	if len(failed) > 0 {
+		c.explainAll(j, failed, d)
 	}
-	if d.Action == model.ActionWait {
-		c.explain(j, failed, d)
-		return
+}
+
+// around is the smallest domain that holds all of some members.
+func (c *cycle) around(members []other) (level, path string) {
+	lo, hi := members[0].node, members[0].node
+	for _, m := range members {
+		lo, hi = min(lo, m.node), max(hi, m.node)
 	}
-	rest := model.Decision{Job: j.ID, Namespace: j.Namespace}
-	rest.Detail.MembersWanted = failed.members
-	c.explain(j, failed, &rest)
-	d.Reason += fmt.Sprintf("; %d more wait: %s", d.Detail.MembersWanted-len(d.Members), rest.Reason)
-	d.Detail.Filtered, d.Detail.Held = rest.Detail.Filtered, rest.Detail.Held
+	if lo == hi {
+		return model.LevelNode, c.nodePath(lo)
+	}
+	d := c.tree.Nodes[lo].Leaf
+	for c.tree.Domains[d].Hi <= hi {
+		d = c.tree.Domains[d].Parent
+	}
+	if d == topo.Root {
+		return "", ""
+	}
+	return c.tree.Levels[c.tree.Domains[d].Level], c.tree.Domains[d].Path
 }
 
 // place places a gang, unless its like did not fit a moment ago.
 func (c *cycle) place(g *gang) (place.Result, bool) {
+	if g.astray {
+		return place.Result{}, false
+	}
 	key, plain := keyOfGang(g)
 	if plain {
 		if a, asked := c.waits[key]; asked && a.epoch == c.epoch {
@@ -188,6 +212,7 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 		}
 		d.Members = append(d.Members, m)
 		c.placedNow = append(c.placedNow, other{node: p.Node, group: m.Group})
+		c.given = append(c.given, given{keyOf(j), p.Node, maskOf(p.GPUs)})
 	}
 }
 
@@ -219,88 +244,9 @@ func uuids(node *model.Node, gpus []int8) []string {
 	return out
 }
 
-// explain says why a gang does not fit, and keeps nodes for it if its turn
-// gives it the right to.
-func (c *cycle) explain(j *model.Job, g *gang, d *model.Decision) {
-	key, plain := keyOfGang(g)
-	plain = plain && len(g.unit.Parts) == 1 // else the reason names groups
-	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch {
-		ahead, wanted, gpus := d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs
-		d.Detail, d.Reason = a.detail, a.reason
-		d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs = ahead, wanted, gpus
-		c.block(j, a.forRoom)
-		return
+func maskOf(gpus []int8) (mask uint64) {
+	for _, g := range gpus {
+		mask |= 1 << g
 	}
-	forRoom := c.explainAnew(j, g, d)
-	c.block(j, forRoom)
-	if plain && d.Detail.Held == nil {
-		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, forRoom: forRoom, detail: d.Detail, reason: d.Reason}
-	}
-}
-
-// explainAnew reports whether the gang waits for room that others hold.
-func (c *cycle) explainAnew(j *model.Job, g *gang, d *model.Decision) (forRoom bool) {
-	truth := c.truth()
-	d.Detail.Filtered = truth.Filtered(g.unit.Parts[0].Request)
-	d.Detail.FreeGPUs = c.freeGPUs(truth, g)
-	why := c.possibility(g)
-	switch why.code {
-	case codeNoNode, codeTooLarge:
-		d.Detail.Code, d.Reason = why.code, why.reason
-		d.Detail.Level, d.Detail.Domain, d.Detail.MembersFit = why.level, why.domain, why.fit
-		return false
-	}
-	if len(c.holds) > 0 && c.placeable(truth, g) {
-		d.Detail.Code, d.Reason = codeBehind, c.behindReason(g)
-		return true
-	}
-	best := c.bestDomain(truth, g)
-	d.Detail.Code = codeNoCapacity
-	if c.fitsApart(truth, g) {
-		d.Detail.Code = codeNoDomain
-	}
-	kept := c.keep(j, g, why)
-	if kept.in.hi > 0 {
-		best = kept.in
-	}
-	d.Detail.MembersFit, d.Detail.Level, d.Detail.Domain = best.fit, best.level, best.path
-	for _, node := range kept.nodes {
-		d.Detail.Held = append(d.Detail.Held, c.tree.Nodes[node].Model.ID)
-	}
-	d.Reason = c.waitReason(g, d, best, kept, why)
-	return why.code == ""
-}
-
-// block lets nobody pass a job that waits for room, if the policy is strict.
-// What waits for nodes to come back, or can never start, blocks nobody.
-func (c *cycle) block(j *model.Job, forRoom bool) {
-	if c.policy.Strict && forRoom {
-		c.blocked = "job " + jobName(keyOf(j))
-	}
-}
-
-// truth is the view without what is kept for those who wait.
-func (c *cycle) truth() *place.Engine {
-	if len(c.holds) == 0 {
-		return c.views[viewNow]
-	}
-	return c.views[viewTrue]
-}
-
-func (c *cycle) freeGPUs(e *place.Engine, g *gang) int {
-	most := 0
-	for _, part := range g.unit.Parts {
-		if part.Count > 0 {
-			most = max(most, e.Summary(part.Request).GPUs(topo.Root))
-		}
-	}
-	return most
-}
-
-// fitsApart reports whether every part would fit if its members could be
-// anywhere.
-func (c *cycle) fitsApart(e *place.Engine, g *gang) bool {
-	return !slices.ContainsFunc(g.unit.Parts, func(p place.Part) bool {
-		return e.Summary(p.Request).Members(topo.Root) < p.Count
-	})
+	return mask
 }

@@ -37,7 +37,12 @@ type possibility struct {
 	level, domain string
 	fit           int
 	view          int
+	// part is the one that makes it impossible.
+	part int
 }
+
+// never reports whether no waiting helps.
+func (p *possibility) never() bool { return p.code == codeNoNode || p.code == codeTooLarge }
 
 // possibleKey identifies gangs that are alike in everything that placing them
 // looks at.
@@ -71,7 +76,7 @@ func (c *cycle) possibility(g *gang) possibility {
 // where other members are, or is too large to compare.
 func keyOfGang(g *gang) (possibleKey, bool) {
 	u := g.unit
-	if len(u.Parts) > maxKeyParts || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+	if len(u.Parts) > maxKeyParts || u.Only != nil || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
 		return possibleKey{}, false
 	}
 	key := possibleKey{topology: u.Topology, within: u.Within, apart: u.Apart}
@@ -101,8 +106,9 @@ func (c *cycle) findPossibility(g *gang) possibility {
 // none that matter.
 func (g *gang) alone() (*gang, bool) {
 	u := *g.unit
-	any := len(u.Taken)+len(u.TakenByPart) > 0
+	any := len(u.Taken)+len(u.TakenByPart) > 0 || u.Within != topo.Root || u.Only != nil
 	u.Taken, u.TakenByPart, u.Quotas = nil, nil, slices.Clone(u.Quotas)
+	u.Within, u.Only = topo.Root, nil
 	for i := range u.Quotas {
 		any = any || len(u.Quotas[i].Used) > 0
 		u.Quotas[i].Used = map[string]int{}
@@ -209,7 +215,7 @@ func (c *cycle) keepPlanned(g *gang, view int) (kept, bool) {
 		if node := result.Placed[i].Node; !slices.Contains(k.nodes, node) {
 			now.Keep(node, int32(len(c.holds)+1))
 			k.nodes = append(k.nodes, node)
-			if len(c.holders(node)) > 0 {
+			if len(c.holders(node))+len(c.givenAt(node)) > 0 {
 				k.busy = append(k.busy, node)
 			}
 		}
@@ -245,46 +251,90 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 	if f.domain < 0 {
 		now.State.Keep(f.node, owner)
 		k = kept{nodes: []int32{f.node}, busy: []int32{f.node}, in: f}
-		if g.members == 1 {
+		if key, plain := keyOfGang(g); plain && len(g.unit.Parts) == 1 && g.members == 1 {
 			r := g.unit.Parts[0].Request
-			c.claims[r] = claim{f.node, int(later.Summary(r).Fit(f.node).Members) - 1}
+			c.claims[key] = claim{f.node, int(later.Summary(r).Fit(f.node).Members) - 1}
 		}
 		return k, true
 	}
+	if len(g.unit.Parts) > 1 {
+		return c.keepParts(g, k, view)
+	}
 	onNode, forbidden := map[int32]int{}, g.forbidden()
+	part := g.unit.Parts[0]
+	fit := min(part.Count, now.Summary(part.Request).Members(f.domain))
+	for _, p := range now.Fill(part.Request, f.domain, fit) {
+		onNode[p.Node]++
+	}
+	lacking := part.Count - fit
+	summary := later.Summary(part.Request)
+	for _, node := range c.byFree(part.Request, f) {
+		if lacking <= 0 {
+			break
+		}
+		room := int(summary.Fit(node).Members) - onNode[node]
+		if room <= 0 || forbidden[node] {
+			continue
+		}
+		lacking -= room
+		now.State.Keep(node, owner)
+		onNode[node] = topo.MaxGPUs
+		k.busy = append(k.busy, node)
+	}
+	k.nodes = slices.Sorted(maps.Keys(onNode))
+	return k, lacking <= 0
+}
+
+// keepParts keeps nodes in a domain for members that differ. What each part
+// takes is taken in both views, so that the parts do not count on the same
+// room.
+func (c *cycle) keepParts(g *gang, k kept, view int) (kept, bool) {
+	now, later := c.views[viewNow], c.views[view]
+	owner := int32(len(c.holds) + 1)
+	mark := later.State.Mark()
+	defer later.State.Revert(mark)
+	nodes, forbidden := map[int32]bool{}, g.forbidden()
 	order := slices.Clone(g.unit.Parts)
 	slices.SortStableFunc(order, func(a, b place.Part) int { return b.Request.GPUs - a.Request.GPUs })
 	for _, part := range order {
-		fit := min(part.Count, now.Summary(part.Request).Members(f.domain))
-		for _, node := range now.Fill(part.Request, f.domain, fit) {
-			onNode[node]++
+		alone := &place.Unit{Parts: []place.Part{part}}
+		fit := now.Fill(part.Request, k.in.domain, min(part.Count, now.Summary(part.Request).Members(k.in.domain)))
+		later.Take(alone, fit)
+		for _, p := range fit {
+			nodes[p.Node] = true
 			if g.unit.Apart {
-				now.State.Keep(node, owner) // from the other parts
+				now.State.Keep(p.Node, owner)
+				later.State.Keep(p.Node, owner)
 			}
 		}
-		lacking := part.Count - fit
-		summary := later.Summary(part.Request)
-		for _, node := range c.byFree(part.Request, f) {
+		lacking := part.Count - len(fit)
+		candidates := c.byFree(part.Request, k.in)
+		if !g.unit.Apart {
+			candidates = append(slices.Clone(k.busy), candidates...)
+		}
+		for _, node := range candidates {
 			if lacking <= 0 {
 				break
 			}
-			if forbidden[node] {
+			put := later.Put(part.Request, node, lacking)
+			if forbidden[node] || put == 0 {
 				continue
 			}
-			room := int(summary.Fit(node).Members) - onNode[node]
-			if room <= 0 {
-				continue
-			}
-			lacking -= room
+			lacking -= put
+			nodes[node] = true
 			now.State.Keep(node, owner)
-			onNode[node] = topo.MaxGPUs
-			k.busy = append(k.busy, node)
+			if g.unit.Apart {
+				later.State.Keep(node, owner)
+			}
+			if !slices.Contains(k.busy, node) {
+				k.busy = append(k.busy, node)
+			}
 		}
 		if lacking > 0 {
 			return kept{}, false
 		}
 	}
-	k.nodes = slices.Sorted(maps.Keys(onNode))
+	k.nodes = slices.Sorted(maps.Keys(nodes))
 	return k, true
 }
 
@@ -323,16 +373,16 @@ func (c *cycle) byFree(r *place.Request, f domainFit) []int32 {
 
 // shareClaim lets a single member wait for a node that its like keeps already.
 func (c *cycle) shareClaim(g *gang) (kept, bool) {
-	u := g.unit
-	if g.members != 1 || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+	key, plain := keyOfGang(g)
+	if !plain || len(g.unit.Parts) != 1 || g.members != 1 {
 		return kept{}, false
 	}
-	cl, known := c.claims[u.Parts[0].Request]
+	cl, known := c.claims[key]
 	if !known || cl.left <= 0 {
 		return kept{}, false
 	}
 	cl.left--
-	c.claims[u.Parts[0].Request] = cl
+	c.claims[key] = cl
 	f := domainFit{domain: -1, node: cl.node, lo: cl.node, hi: cl.node + 1, level: model.LevelNode, path: c.nodePath(cl.node)}
 	newMeter(c.truth(), g).measure(&f)
 	return kept{nodes: []int32{cl.node}, busy: []int32{cl.node}, in: f}, true

@@ -14,8 +14,10 @@ type domainFit struct {
 	level  string
 	// path is set by name.
 	path string
-	// fit counts the members that it can take, gpus the free GPUs of the kind.
-	fit, gpus int
+	// fit counts the members that it can take, gpus the free GPUs of the kind;
+	// apart counts those that it could take one group by one, and with no heed
+	// of what tells them apart.
+	fit, gpus, apart int
 }
 
 func (f domainFit) nearer(o domainFit) bool {
@@ -24,6 +26,7 @@ func (f domainFit) nearer(o domainFit) bool {
 
 // meter measures domains for one gang on one view.
 type meter struct {
+	engine    *place.Engine
 	gang      *gang
 	island    bool
 	summaries []*topo.Summary
@@ -31,7 +34,7 @@ type meter struct {
 
 func newMeter(e *place.Engine, g *gang) meter {
 	t := g.unit.Topology
-	m := meter{gang: g, island: t.Mode == model.TopologyRequire && t.Level == model.LevelIsland}
+	m := meter{engine: e, gang: g, island: t.Mode == model.TopologyRequire && t.Level == model.LevelIsland}
 	for _, part := range g.unit.Parts {
 		m.summaries = append(m.summaries, e.Summary(part.Request))
 	}
@@ -39,9 +42,11 @@ func newMeter(e *place.Engine, g *gang) meter {
 }
 
 func (m meter) members(part int, f domainFit) int {
-	switch {
+	switch only := m.gang.unit.Only; {
 	case f.domain >= 0:
 		return m.summaries[part].Members(f.domain)
+	case only != nil:
+		return int(m.engine.FitOn(m.gang.unit.Parts[part].Request, f.node, only.GPUs).Members)
 	case m.island:
 		return int(m.summaries[part].Fit(f.node).Island)
 	default:
@@ -62,16 +67,31 @@ func (m meter) takes(f domainFit) bool {
 // measure sets f's numbers.
 func (m meter) measure(f *domainFit) {
 	f.fit, f.gpus = 0, 0
+	only := m.gang.unit.Only
 	for i, part := range m.gang.unit.Parts {
 		if part.Count == 0 {
 			continue
 		}
 		f.fit += min(part.Count, m.members(i, *f))
-		if f.domain >= 0 {
+		switch {
+		case f.domain >= 0:
 			f.gpus = max(f.gpus, m.summaries[i].GPUs(f.domain))
-		} else {
+		case only != nil:
+			f.gpus = max(f.gpus, int(m.engine.FitOn(part.Request, f.node, only.GPUs).GPUs))
+		default:
 			f.gpus = max(f.gpus, int(m.summaries[i].Fit(f.node).GPUs))
 		}
+	}
+}
+
+// refine counts anew what the domain takes, all parts together and with what
+// tells the gang's members apart.
+func (c *cycle) refine(e *place.Engine, g *gang, f *domainFit) {
+	m := newMeter(e, g)
+	m.measure(f)
+	f.apart = f.fit
+	if u := g.unit; len(u.Parts) > 1 || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+		f.fit = min(f.apart, e.Most(u, f.domain, f.lo, f.hi, m.island))
 	}
 }
 
@@ -81,7 +101,8 @@ func (m meter) measure(f *domainFit) {
 func (c *cycle) bestDomain(e *place.Engine, g *gang) domainFit {
 	m := newMeter(e, g)
 	if g.members == 1 && g.unit.Topology.Mode != model.TopologyRequire {
-		f := domainFit{domain: g.unit.Within, path: c.tree.Domains[g.unit.Within].Path}
+		within := &c.tree.Domains[g.unit.Within]
+		f := domainFit{domain: g.unit.Within, lo: within.Lo, hi: within.Hi, path: within.Path}
 		m.measure(&f)
 		return f
 	}
@@ -113,7 +134,9 @@ func (c *cycle) eachDomain(g *gang, f func(domainFit)) {
 	require := t.Mode == model.TopologyRequire
 	within := c.tree.Domains[g.unit.Within]
 	level := c.tree.LevelIndex(t.Level)
-	switch {
+	switch only := g.unit.Only; {
+	case only != nil:
+		f(domainFit{domain: -1, node: only.Node, lo: only.Node, hi: only.Node + 1, level: t.Level})
 	case require && level < 0:
 		c.eachNode(within, t.Level, f)
 	case require:

@@ -18,7 +18,7 @@ func (g *gang) wants() string {
 	for i := range g.unit.Parts {
 		if n := len(g.indexes[i]); n > 0 {
 			text := plural(n, "member")
-			if len(g.groups) > 1 {
+			if len(g.groups) > 1 || g.named {
 				text += " of " + g.groups[i].Name
 			}
 			if k := g.unit.Parts[i].Request.GPUs; k > 0 {
@@ -42,20 +42,42 @@ func (g *gang) where() string {
 	if g.unit.Topology.Mode != model.TopologyRequire {
 		return ""
 	}
-	return " in one " + g.unit.Topology.Level
+	text := " in one " + g.unit.Topology.Level
+	if g.unit.Only != nil || g.unit.Within != topo.Root {
+		text += ", where its other members are"
+	}
+	return text
 }
 
-// butNot says what keeps a gang apart for whose members, one by one, there is
-// room.
-func (g *gang) butNot() string {
+// but says what keeps out members for whom, one by one, the domain has room.
+func (g *gang) but(f domainFit) string {
 	switch {
+	case f.fit == f.apart:
+		return ""
 	case len(g.unit.Quotas) > 0:
-		return ", but not with their distinct_property"
+		return fmt.Sprintf(", %d if it were not for distinct_property", f.apart)
 	case len(g.unit.Taken)+len(g.unit.TakenByPart) > 0:
-		return ", but not on other hosts than the job's other members"
+		return fmt.Sprintf(", %d if it were not for the hosts of the job's other members", f.apart)
+	case g.unit.Apart:
+		return fmt.Sprintf(", %d if it were not for distinct_hosts", f.apart)
 	default:
-		return ", but not for all groups together"
+		return fmt.Sprintf(", %d if each group is counted by itself", f.apart)
 	}
+}
+
+// butNot says what keeps out a member for which there is room.
+func (g *gang) butNot() string {
+	if len(g.unit.Quotas) > 0 {
+		return ", but not with its distinct_property"
+	}
+	return ", but not on other hosts than the job's other members"
+}
+
+// astrayReason says why members cannot join others that are apart.
+func (g *gang) astrayReason() string {
+	level := g.unit.Topology.Level
+	return fmt.Sprintf("needs %s in one %s with its other members, but those are not in one %s; stop the job and submit it again, or prefer the level instead of requiring it",
+		g.wants(), level, level)
 }
 
 func plural(n int, what string) string {
@@ -109,30 +131,30 @@ func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
 		if part.Count == 0 || whole.Summary(part.Request).Members(topo.Root) > 0 {
 			continue
 		}
-		p := possibility{code: codeNoNode, reason: c.noNode(whole, g, i), view: viewWhole}
+		p := possibility{code: codeNoNode, reason: c.noNode(whole, g, i), view: viewWhole, part: i}
 		if whole.AnyAllowed(part.Request) {
 			p.code = codeTooLarge
 		}
 		return p
 	}
 	best := c.bestDomain(whole, g)
-	reason := fmt.Sprintf("needs %s%s; %s has room for %d even when everything in it is free and healthy",
-		g.wants(), g.where(), domainName(best.level, best.path), best.fit)
+	c.refine(whole, g, &best)
+	reason := fmt.Sprintf("needs %s%s; %s has room for %d of %d even when everything in it is free and healthy%s",
+		g.wants(), g.where(), domainName(best.level, best.path), best.fit, g.members, g.but(best))
 	switch {
-	case best.fit >= g.members:
-		reason += g.butNot()
-	case g.where() != "" && c.fitsApart(whole, g):
+	case best.apart >= g.members:
+	case c.fitsApart(whole, g):
 		reason += "; require a wider level, or ask for fewer or smaller members"
 	default:
 		reason += "; ask for fewer or smaller members, or add nodes"
 	}
-	return possibility{code: codeTooLarge, reason: reason, level: best.level, domain: best.path, fit: best.fit, view: viewWhole}
+	return possibility{code: codeTooLarge, reason: reason, level: best.level, domain: best.path, fit: best.fit, view: viewWhole, part: g.blocker(whole)}
 }
 
 // noNode says why no node at all can take a member.
 func (c *cycle) noNode(whole *place.Engine, g *gang, part int) string {
 	of := ""
-	if len(g.groups) > 1 {
+	if len(g.groups) > 1 || g.named {
 		of = " of " + g.groups[part].Name
 	}
 	if len(c.tree.Nodes) == 0 {
@@ -179,19 +201,20 @@ func (c *cycle) behindReason(g *gang) string {
 const maxNames = 3
 
 // waitReason says what a gang waits for and what would let it start.
-func (c *cycle) waitReason(g *gang, d *model.Decision, best domainFit, k kept, why possibility) string {
+func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k kept, why possibility) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "needs %s%s; ", g.wants(), g.where())
 	name := domainName(best.level, best.path)
-	if g.members == 1 {
+	switch {
+	case g.members > 1:
+		fmt.Fprintf(&b, "%s has room for %d of %d now%s", name, best.fit, g.members, g.but(best))
+	default:
 		fmt.Fprintf(&b, "%s comes nearest with %s free", name, plural(best.gpus, "GPU"))
-	} else {
-		fmt.Fprintf(&b, "%s has room for %d of %d now", name, best.fit, g.members)
+		if best.fit < best.apart {
+			b.WriteString(g.butNot())
+		}
 	}
-	if best.fit >= g.members {
-		b.WriteString(g.butNot())
-	}
-	if d.Detail.Code == codeNoDomain && g.where() != "" {
+	if code == codeNoDomain {
 		fmt.Fprintf(&b, ", the rest that is free is elsewhere")
 	}
 	switch {
@@ -200,7 +223,7 @@ func (c *cycle) waitReason(g *gang, d *model.Decision, best domainFit, k kept, w
 			b.WriteString("; it waits until nodes come back: " + away)
 		}
 	case len(k.busy) > 0:
-		b.WriteString("; it can start when " + c.busyList(k.busy))
+		b.WriteString("; it can start when " + c.busyList(j, k.busy))
 	case c.policy.Holds() == 0:
 	case len(c.holds) > 0:
 		b.WriteString("; it keeps no nodes, since jobs ahead do")
@@ -222,33 +245,38 @@ func nameList(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// busyList says who is to leave the nodes kept: "n7 is left by train-a (3
+// busyList says who is to leave the nodes kept: "n7 has room (train-a holds 3
 // GPUs)".
-func (c *cycle) busyList(nodes []int32) string {
+func (c *cycle) busyList(j *model.Job, nodes []int32) string {
 	var parts []string
 	for i, node := range nodes {
 		if i == maxNames {
 			parts = append(parts, fmt.Sprintf("%d more", len(nodes)-maxNames))
 			break
 		}
-		parts = append(parts, nodeName(c.tree.Nodes[node].Model)+" has room ("+c.holderList(node)+")")
+		text := nodeName(c.tree.Nodes[node].Model) + " has room"
+		if list := c.holderList(j, node); list != "" {
+			text += " (" + list + ")"
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, " and ")
 }
 
-// holderList says who holds how much of a node, the largest holder first.
-func (c *cycle) holderList(node int32) string {
+// holderList says who holds how much of a node, the largest holder first: what
+// is there, and what this plan has put there.
+func (c *cycle) holderList(j *model.Job, node int32) string {
 	masks := map[string]uint64{}
 	for _, h := range c.holders(node) {
 		// One that is being replaced holds the same GPUs twice.
-		masks[holderName(h)] |= h.gpus
+		masks[c.holderName(j, h.job, h.alloc)] |= h.gpus
+	}
+	for _, i := range c.givenAt(node) {
+		masks[c.holderName(j, c.given[i].job, "")] |= c.given[i].gpus
 	}
 	gpus := map[string]int{}
 	for name, mask := range masks {
 		gpus[name] = bits.OnesCount64(mask)
-	}
-	if len(gpus) == 0 {
-		return "now taken by jobs ahead"
 	}
 	names := make([]string, 0, len(gpus))
 	for name := range gpus {
@@ -264,11 +292,29 @@ func (c *cycle) holderList(node int32) string {
 	return nameList(names)
 }
 
-func holderName(h holder) string {
-	if h.job.id == "" {
-		return "alloc " + h.alloc
+// givenAt lists what this plan has placed on a node so far, as indexes in
+// given.
+func (c *cycle) givenAt(node int32) []int {
+	if c.givenOn == nil {
+		c.givenOn = map[int32][]int{}
 	}
-	return jobName(h.job)
+	for ; c.indexed < len(c.given); c.indexed++ {
+		at := c.given[c.indexed].node
+		c.givenOn[at] = append(c.givenOn[at], c.indexed)
+	}
+	return c.givenOn[node]
+}
+
+// holderName names who holds something, for a reason that job j is given.
+func (c *cycle) holderName(j *model.Job, job jobKey, alloc string) string {
+	switch {
+	case job == keyOf(j):
+		return "the job itself"
+	case job.id == "":
+		return "alloc " + alloc
+	default:
+		return jobName(job)
+	}
 }
 
 // awayList names the nodes that nothing may be placed on, with the reason.

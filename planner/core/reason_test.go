@@ -71,7 +71,7 @@ func TestReasons(t *testing.T) {
 		},
 		"larger than the level": {
 			cluster: "b1 r1 n1 ....\nb1 r2 n2 ....", jobs: "M 2x4 require:rack", job: "M",
-			want: "needs 2 members with 4 GPUs each (8 GPUs) in one rack; rack b1/r1 has room for 1 even when everything in it is free and healthy; require a wider level, or ask for fewer or smaller members",
+			want: "needs 2 members with 4 GPUs each (8 GPUs) in one rack; rack b1/r1 has room for 1 of 2 even when everything in it is free and healthy; require a wider level, or ask for fewer or smaller members",
 		},
 		"nodes are away": {
 			cluster: "b1 r1 n1 ....\nb1 r1 n2 !....\nb1 r1 n3 x...", jobs: "M 2x4", job: "M",
@@ -83,11 +83,11 @@ func TestReasons(t *testing.T) {
 			set: func(j *model.Job, _ *model.Snapshot) {
 				j.Constraints = []model.Constraint{{Left: "${node.unique.id}", Operand: "distinct_property"}}
 			},
-			want: "needs 3 members with 1 GPU each (3 GPUs); the cluster has room for 3 even when everything in it is free and healthy, but not with their distinct_property",
+			want: "needs 3 members with 1 GPU each (3 GPUs); the cluster has room for 2 of 3 even when everything in it is free and healthy, 3 if it were not for distinct_property",
 		},
 		"groups that do not fit together": {
 			cluster: "b1 r1 n1 ....\nb1 r1 n2 ....", jobs: "M 2x3+1x2", job: "M",
-			want: "needs 2 members of g0 with 3 GPUs each and 1 member of g1 with 2 GPUs (8 GPUs); the cluster has room for 3 even when everything in it is free and healthy, but not for all groups together",
+			want: "needs 2 members of g0 with 3 GPUs each and 1 member of g1 with 2 GPUs (8 GPUs); the cluster has room for 2 of 3 even when everything in it is free and healthy, 3 if each group is counted by itself",
 		},
 		"the only host is taken": {
 			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",

@@ -18,15 +18,23 @@ type gang struct {
 	indexes [][]int
 	// members and gpus are how many it wants.
 	members, gpus int
+	// named: its job has other gangs, so it is to be told by its group's name.
+	named bool
+	// astray: a level is required that its members in force do not share.
+	astray bool
 }
 
 // gangs splits a job into what starts together.
 func (p *Prepared) gangs(j *model.Job) []gang {
 	var out []gang
 	whole := gang{}
+	groups := 0
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		lacking := missing(j, g)
+		if g.Count > 0 {
+			groups++
+		}
 		switch gangOf(j) {
 		case model.GangJob:
 			whole.add(g, lacking)
@@ -46,6 +54,9 @@ func (p *Prepared) gangs(j *model.Job) []gang {
 	}
 	if whole.members > 0 {
 		out = append(out, whole)
+	}
+	for i := range out {
+		out[i].named = groups > 1
 	}
 	return out
 }
@@ -101,6 +112,9 @@ func (c *cycle) others(j *model.Job) []other {
 	if holdsMembers(j) {
 		for i := range j.Members {
 			m := &j.Members[i]
+			if m.Ended {
+				continue
+			}
 			if at, ok := c.tree.Find(m.Node); ok && !slices.ContainsFunc(out, func(o other) bool { return o.node == at && o.group == m.Group }) {
 				out = append(out, other{at, m.Group, false})
 			}
@@ -150,8 +164,8 @@ func (c *cycle) addQuotas(u *place.Unit, properties []feasible.Property, part in
 	}
 }
 
-// joinOthers limits a group to the domain of the level required in which it
-// has members already.
+// joinOthers limits a group to the domain of the level required in which its
+// members in force are. Those that have ended are nowhere any more.
 func (c *cycle) joinOthers(j *model.Job, g *gang) {
 	if !holdsMembers(j) {
 		return
@@ -160,23 +174,60 @@ func (c *cycle) joinOthers(j *model.Job, g *gang) {
 	for i := range j.Members {
 		m := &j.Members[i]
 		at, ok := c.tree.Find(m.Node)
-		if m.Group != g.groups[0].Name || !ok {
+		if m.Ended || m.Group != g.groups[0].Name || !ok {
 			continue
 		}
+		joined := false
 		if level >= 0 {
-			if d := c.tree.DomainAt(at, level); d >= 0 {
-				g.unit.Within = d
-			}
+			joined = g.joinDomain(c.tree.DomainAt(at, level))
+		} else {
+			joined = g.joinSpot(c.spot(at, m, j.Topology.Level == model.LevelIsland))
+		}
+		if !joined {
+			g.astray = true
 			return
 		}
-		// One node is no domain of the tree: all others are forbidden.
-		for node := range int32(len(c.tree.Nodes)) {
-			if node != at {
-				g.unit.Taken = append(g.unit.Taken, node)
-			}
-		}
-		return
 	}
+}
+
+// joinDomain limits the gang to a domain; false if there is none, or another
+// one is set already.
+func (g *gang) joinDomain(d int32) bool {
+	if d < 0 || g.unit.Within != topo.Root && g.unit.Within != d {
+		return false
+	}
+	g.unit.Within = d
+	return true
+}
+
+// joinSpot limits the gang to a spot; false if it is at another one already.
+func (g *gang) joinSpot(s place.Spot) bool {
+	only := g.unit.Only
+	switch {
+	case s.GPUs == 0 || only != nil && only.Node != s.Node:
+		return false
+	case only == nil:
+		g.unit.Only = &s
+		return true
+	}
+	only.GPUs &= s.GPUs // a member without GPUs is in every island of its node
+	return only.GPUs != 0
+}
+
+// spot is a member's node or, in it, the island that it is in; no GPUs if it is
+// in several.
+func (c *cycle) spot(node int32, m *model.Member, island bool) place.Spot {
+	s := place.Spot{Node: node, GPUs: ^uint64(0)}
+	mask := c.gpuMask(node, m.GPUs)
+	if !island || mask == 0 {
+		return s
+	}
+	for _, i := range c.tree.Nodes[node].Shape.Islands {
+		if mask&i != 0 {
+			s.GPUs &= i
+		}
+	}
+	return s
 }
 
 // jobAllocs lists a job's allocations.

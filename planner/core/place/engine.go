@@ -3,6 +3,8 @@
 package place
 
 import (
+	"math/bits"
+
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -115,4 +117,25 @@ func (e *Engine) Filtered(r *Request) map[string]int {
 func (e *Engine) AnyAllowed(r *Request) bool {
 	why := e.profile(r).summary.Why()
 	return e.State.Len() > why[whyRefused]+why[whyDevice]
+}
+
+// FreeGPUs counts the free GPUs that some of the requests could use.
+func (e *Engine) FreeGPUs(requests []*Request) int {
+	total := 0
+	for node := range int32(e.State.Len()) {
+		row := e.State.Row(node)
+		if row.Closed || row.Owner != 0 || row.GPUs == 0 {
+			continue
+		}
+		var usable uint64
+		for _, r := range requests {
+			if r.Verdicts.Eligible(int(node)) {
+				if ok, mask := e.Catalog.usable(r, node); ok {
+					usable |= mask
+				}
+			}
+		}
+		total += bits.OnesCount64(usable & row.GPUs)
+	}
+	return total
 }

@@ -38,6 +38,9 @@ func (a *attempt) tryNode(node int32, island bool) bool {
 		level = atIsland
 	}
 	for _, limit := range a.limits(node, island) {
+		if a.unit.Only != nil {
+			limit &= a.unit.Only.GPUs
+		}
 		if a.tryRange(-1, node, node+1, limit) {
 			a.name(level, node)
 			return true
@@ -107,19 +110,25 @@ func (a *attempt) limits(node int32, island bool) []uint64 {
 }
 
 // Fill places count members of a request in a domain that has room for them,
-// takes what they need, and returns the nodes, one for each member.
-func (e *Engine) Fill(r *Request, domain int32, count int) []int32 {
+// and takes what they need.
+func (e *Engine) Fill(r *Request, domain int32, count int) []Placed {
 	if count == 0 {
 		return nil
 	}
 	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, count}}}}
-	var nodes []int32
 	for _, s := range e.spread(e.profile(r), domain, count, nil) {
-		if a.put(0, s.node, s.count, ^uint64(0)) {
-			nodes = append(nodes, slices.Repeat([]int32{s.node}, s.count)...)
-		}
+		a.put(0, s.node, s.count, ^uint64(0))
 	}
-	return nodes
+	return a.placed
+}
+
+// Put places up to count members of a request on a node, takes what they need,
+// and says how many.
+func (e *Engine) Put(r *Request, node int32, count int) int {
+	n := min(count, int(e.Summary(r).Fit(node).Members))
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, n}}}}
+	a.put(0, node, n, ^uint64(0))
+	return len(a.placed)
 }
 
 // tryRange places the unit on the nodes in [lo, hi), which are those of domain
@@ -127,7 +136,7 @@ func (e *Engine) Fill(r *Request, domain int32, count int) []int32 {
 func (a *attempt) tryRange(domain, lo, hi int32, limit uint64) bool {
 	start, used := a.State.Mark(), a.usedQuotas()
 	a.placed = a.placed[:0]
-	if a.greedy(domain, lo, hi, limit) {
+	if a.greedy(domain, lo, hi, limit, false) {
 		return true
 	}
 	a.State.Revert(start)
@@ -145,32 +154,16 @@ func (a *attempt) tryRange(domain, lo, hi int32, limit uint64) bool {
 	return false
 }
 
-// greedy places part after part.
-func (a *attempt) greedy(domain, lo, hi int32, limit uint64) bool {
+// greedy places part after part; partial takes as many as there is room for.
+func (a *attempt) greedy(domain, lo, hi int32, limit uint64, partial bool) bool {
 	for _, i := range a.order {
-		part := &a.unit.Parts[i]
 		a.banFor(i)
-		p := a.profile(part.Request)
-		var shares []share
-		switch {
-		case a.hasQuota(i):
-			ok := false
-			if shares, ok = a.spreadByQuota(p, i, part.Count, lo, hi); !ok {
-				return false
-			}
-		case domain < 0:
-			shares = []share{{lo, part.Count}}
-			if int(p.summary.Fit(lo).Members) < part.Count {
-				return false
-			}
-		default:
-			if p.summary.Members(domain) < part.Count {
-				return false
-			}
-			shares = a.spread(p, domain, part.Count, nil)
+		shares, ok := a.shares(i, domain, lo, hi, partial)
+		if !ok && !partial {
+			return false
 		}
 		for _, s := range shares {
-			if !a.put(i, s.node, s.count, limit) {
+			if !a.put(i, s.node, s.count, limit) && !partial {
 				return false
 			}
 		}
@@ -182,6 +175,66 @@ func (a *attempt) greedy(domain, lo, hi int32, limit uint64) bool {
 		}
 	}
 	return true
+}
+
+// shares distributes a part over the nodes in [lo, hi); if it does not fit it
+// distributes what does, if partial, and reports false.
+func (a *attempt) shares(part int, domain, lo, hi int32, partial bool) ([]share, bool) {
+	count := a.unit.Parts[part].Count
+	p := a.profile(a.unit.Parts[part].Request)
+	if a.hasQuota(part) {
+		return a.spreadByQuota(p, part, count, lo, hi)
+	}
+	room := 0
+	if domain < 0 {
+		room = int(p.summary.Fit(lo).Members)
+	} else {
+		room = p.summary.Members(domain)
+	}
+	n := min(count, room)
+	switch {
+	case n == 0 || n < count && !partial:
+		return nil, false
+	case domain < 0:
+		return []share{{lo, n}}, n == count
+	default:
+		return a.spread(p, domain, n, nil), n == count
+	}
+}
+
+// Most counts the members of a unit that fit at once into the nodes in [lo,
+// hi), which are those of domain or, if that is -1, one node; island: into one
+// of its islands. It takes nothing. Where the order of the members matters it
+// is a lower bound.
+func (e *Engine) Most(u *Unit, domain, lo, hi int32, island bool) int {
+	start := e.State.Mark()
+	e.ban(u)
+	a := attempt{Engine: e, unit: u, order: byWeight(u), required: -1}
+	used, most := a.usedQuotas(), 0
+	limits := []uint64{^uint64(0)}
+	if domain < 0 {
+		limits = a.limits(lo, island)
+	}
+	for _, limit := range limits {
+		if u.Only != nil {
+			limit &= u.Only.GPUs
+		}
+		mark := e.State.Mark()
+		a.placed = a.placed[:0]
+		a.greedy(domain, lo, hi, limit, true)
+		most = max(most, len(a.placed))
+		e.State.Revert(mark)
+		a.restoreQuotas(used)
+	}
+	e.State.Revert(start)
+	return most
+}
+
+// FitOn says what a node can do for a request with only some of its GPUs.
+func (e *Engine) FitOn(r *Request, node int32, gpus uint64) topo.Fit {
+	row := *e.State.Row(node)
+	row.GPUs &= gpus
+	return e.Catalog.fit(r, node, &row)
 }
 
 // banFor keeps the nodes that distinct_hosts forbids to one part only.

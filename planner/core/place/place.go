@@ -24,6 +24,14 @@ type Unit struct {
 	// Within limits the unit to a domain, because other members of its gang
 	// are there; topo.Root is no limit.
 	Within int32
+	// Only, if set, limits the unit to a part of one node instead.
+	Only *Spot
+}
+
+// Spot is a node, and the GPUs of it that count.
+type Spot struct {
+	Node int32
+	GPUs uint64
 }
 
 // Part is Count equal members.
@@ -156,7 +164,11 @@ func (a *attempt) run() bool {
 	if len(a.order) == 0 {
 		return true
 	}
-	for _, level := range a.Catalog.levelsFor(a.unit.Topology) {
+	want := a.unit.Topology
+	if a.single() && want.Mode != model.TopologyRequire {
+		want = model.Topology{} // all levels are as near to one member
+	}
+	for _, level := range a.Catalog.levelsFor(want) {
 		if a.tryLevel(level) {
 			return true
 		}
@@ -225,6 +237,9 @@ func (a *attempt) single() bool {
 }
 
 func (a *attempt) tryLevel(level int) bool {
+	if a.unit.Only != nil {
+		return level < atCluster && a.tryNode(a.unit.Only.Node, level == atIsland)
+	}
 	if level < atCluster && a.single() && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0 {
 		return a.tryOne(level)
 	}

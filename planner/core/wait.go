@@ -1,0 +1,176 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// wait is why a gang is not placed.
+type wait struct {
+	// forRoom: it waits for room that others hold, so it may keep nodes, and in
+	// a strict queue nobody passes it.
+	forRoom bool
+	detail  model.Detail
+	reason  string
+}
+
+// never reports whether it does not help to wait.
+func (w *wait) never() bool {
+	return w.detail.Code == codeNoNode || w.detail.Code == codeTooLarge
+}
+
+// maxTold is how many of a job's gangs a sentence tells of.
+const maxTold = 3
+
+// explainAll says why gangs of a job do not fit, and keeps nodes for each that
+// its turn gives the right to. What is said first, and with numbers, is what
+// can still change.
+func (c *cycle) explainAll(j *model.Job, failed []*gang, d *model.Decision) {
+	waits := make([]wait, len(failed))
+	main, forRoom := 0, false
+	var held []string
+	for i, g := range failed {
+		waits[i] = c.explain(j, g)
+		forRoom = forRoom || waits[i].forRoom
+		held = append(held, waits[i].detail.Held...)
+		if w := &waits[main]; waits[i].forRoom && !w.forRoom || w.never() && !waits[i].never() {
+			main = i
+		}
+	}
+	if c.policy.Strict && forRoom {
+		c.blocked = "job " + jobName(keyOf(j))
+	}
+	told := []string{waits[main].reason}
+	for i := range waits {
+		if i != main && len(told) < maxTold {
+			told = append(told, waits[i].reason)
+		}
+	}
+	if more := len(waits) - len(told); more > 0 {
+		told = append(told, plural(more, "group")+" more do not fit")
+	}
+	reason := strings.Join(told, "; besides, ")
+	detail := &waits[main].detail
+	if len(failed) > 1 {
+		slices.Sort(held)
+		held = slices.Compact(held)
+	}
+	if d.Action == model.ActionAdmit {
+		d.Reason += fmt.Sprintf("; %d more wait: %s", d.Detail.MembersWanted-len(d.Members), reason)
+		d.Detail.Filtered, d.Detail.Held = detail.Filtered, held
+		return
+	}
+	ahead, wanted, gpus := d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs
+	d.Detail, d.Reason = *detail, reason
+	d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs, d.Detail.Held = ahead, wanted, gpus, held
+}
+
+// explain says why a gang does not fit, and keeps nodes for it. What was said
+// of another gang alike holds still if nothing has changed since.
+func (c *cycle) explain(j *model.Job, g *gang) wait {
+	key, plain := keyOfGang(g)
+	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
+	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch {
+		return a.wait
+	}
+	w := c.explainAnew(j, g)
+	if plain && w.detail.Held == nil {
+		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w}
+	}
+	return w
+}
+
+func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
+	truth := c.truth()
+	why := possibility{code: codeNoDomain, reason: g.astrayReason()}
+	if !g.astray {
+		why = c.possibility(g)
+	}
+	part := why.part
+	if !why.never() {
+		part = g.blocker(truth)
+	}
+	w.detail.Filtered = truth.Filtered(g.unit.Parts[part].Request)
+	w.detail.FreeGPUs = c.freeGPUs(truth, g)
+	if why.never() || g.astray {
+		w.detail.Code, w.reason = why.code, why.reason
+		w.detail.Level, w.detail.Domain, w.detail.MembersFit = why.level, why.domain, why.fit
+		return w
+	}
+	w.forRoom = why.code == ""
+	if len(c.holds) > 0 && c.placeable(truth, g) {
+		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), true
+		return w
+	}
+	w.detail.Code = codeNoCapacity
+	if c.fitsApart(truth, g) {
+		w.detail.Code = codeNoDomain
+	}
+	kept := c.keep(j, g, why)
+	best := kept.in
+	if best.hi == 0 {
+		best = c.bestDomain(c.truth(), g)
+	}
+	c.refine(c.truth(), g, &best)
+	w.detail.MembersFit, w.detail.Level, w.detail.Domain = best.fit, best.level, best.path
+	for _, node := range kept.nodes {
+		w.detail.Held = append(w.detail.Held, c.tree.Nodes[node].Model.ID)
+	}
+	w.reason = c.waitReason(j, g, w.detail.Code, best, kept, why)
+	return w
+}
+
+// blocker is the part that fits least, the largest of them.
+func (g *gang) blocker(e *place.Engine) int {
+	part, short := -1, false
+	for i, p := range g.unit.Parts {
+		if p.Count == 0 {
+			continue
+		}
+		lacks := e.Summary(p.Request).Members(topo.Root) < p.Count
+		larger := part < 0 || p.Request.GPUs > g.unit.Parts[part].Request.GPUs
+		if part < 0 || lacks && !short || lacks == short && larger {
+			part, short = i, lacks
+		}
+	}
+	return part
+}
+
+// truth is the view without what is kept for those who wait.
+func (c *cycle) truth() *place.Engine {
+	if len(c.holds) == 0 {
+		return c.views[viewNow]
+	}
+	return c.views[viewTrue]
+}
+
+// freeGPUs counts the free GPUs that some member of the gang could use.
+func (c *cycle) freeGPUs(e *place.Engine, g *gang) int {
+	var requests []*place.Request
+	for _, part := range g.unit.Parts {
+		if part.Count > 0 {
+			requests = append(requests, part.Request)
+		}
+	}
+	if len(requests) == 1 {
+		return e.Summary(requests[0]).GPUs(topo.Root)
+	}
+	return e.FreeGPUs(requests)
+}
+
+// fitsApart reports whether the gang would fit if it did not have to be in one
+// domain.
+func (c *cycle) fitsApart(e *place.Engine, g *gang) bool {
+	if g.unit.Topology.Mode != model.TopologyRequire {
+		return false
+	}
+	loose, unit := *g, *g.unit
+	unit.Topology, unit.Within, unit.Only = model.Topology{}, topo.Root, nil
+	loose.unit = &unit
+	return c.placeable(e, &loose)
+}
