@@ -38,6 +38,10 @@ func (p *parser) groupBounds(g *api.TaskGroup) Bounds {
 		p.fault(inGroup(g), "count", strconv.Itoa(b.Count), "allowed is 1 or more; to pause the job stop it, to drop the group leave it out")
 		return b
 	}
+	if b.Count > MaxCount {
+		p.fault(inGroup(g), "count", strconv.Itoa(b.Count), fmt.Sprintf("allowed is at most %d", MaxCount))
+		return b
+	}
 	minWhere, minSet := p.bound(g, KeyMin, &b.Min)
 	maxWhere, maxSet := p.bound(g, KeyMax, &b.Max)
 	if minSet && b.Min > b.Count {

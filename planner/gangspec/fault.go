@@ -75,6 +75,19 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
+// nearestKey is the key that was most likely meant. What all keys have in
+// common does not make two of them alike.
+func nearestKey(key string) string {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = strings.TrimPrefix(k, Prefix)
+	}
+	if guess := nearest(strings.TrimPrefix(key, Prefix), names); guess != "" {
+		return Prefix + guess
+	}
+	return ""
+}
+
 // oneOf says what is allowed, with a guess at what was meant.
 func oneOf(word string, allowed []string) string {
 	text := "allowed is " + orList(allowed)

@@ -2,6 +2,7 @@ package gangspec_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -147,6 +148,12 @@ func TestParseFaults(t *testing.T) {
 	}{
 		"unknown key, near": {func(j *api.Job) { j.Meta["caravan_topolgy"] = "rack" },
 			[]string{`job: caravan_topolgy = "rack": there is no such setting (did you mean "caravan_topology"?)`}},
+		"unknown key, near none": {func(j *api.Job) { j.Meta["caravan_foo"] = "1" },
+			[]string{`job: caravan_foo = "1": there is no such setting; there are caravan_gang, `}},
+		"count of no cluster": {func(j *api.Job) { j.TaskGroups[0].Count = ptr(math.MaxInt) },
+			[]string{`group "g": count = "9223372036854775807": allowed is at most 1048576`}},
+		"no device": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = ptr(uint64(0)) },
+			[]string{`task "main" of group "g": count of device "gpu" = "0": allowed is 1 or more`}},
 		"gang": {func(j *api.Job) { j.Meta["caravan_gang"] = "jobs" },
 			[]string{`job: caravan_gang = "jobs": allowed is job, group or none (did you mean "job"?)`}},
 		"topology without its mode": {func(j *api.Job) { j.Meta["caravan_topology"] = "rack" },
@@ -197,6 +204,18 @@ func TestParseFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWritten(t *testing.T) {
+	job := gpuJob("system", group("g", 1, gpuTask("exec", "gpu", 1)))
+	if got := gangspec.Written(job); got != nil {
+		t.Errorf("Written of a job without settings = %v", got)
+	}
+	job.Meta = map[string]string{"caravan_queue": "a", "other": "b"}
+	job.TaskGroups[0].Meta = map[string]string{"caravan_gang": "job", "caravan_queue": "a"}
+	if diff := cmp.Diff([]string{"caravan_gang", "caravan_queue"}, gangspec.Written(job)); diff != "" {
+		t.Errorf("Written (-want +got):\n%s", diff)
 	}
 }
 

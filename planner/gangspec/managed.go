@@ -77,6 +77,28 @@ func Unmanageable(job *api.Job) string {
 	}
 }
 
+// Written lists the contract's keys that stand in the meta of the job or of a
+// group, in the order of the contract's documentation. In a job that Caravan
+// leaves to Nomad they do nothing.
+func Written(job *api.Job) []string {
+	if job == nil {
+		return nil
+	}
+	var out []string
+	for _, key := range keys {
+		_, found := job.Meta[key]
+		for _, g := range job.TaskGroups {
+			if g != nil && !found {
+				_, found = g.Meta[key]
+			}
+		}
+		if found {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // Type is a job's type as Nomad completes it.
 func Type(job *api.Job) string {
 	if t := deref(job.Type); t != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// MaxCount bounds a group's elastic maximum, so that a slip of the keyboard
-// does not ask for more members than any cluster has.
+// MaxCount bounds a group's count and its elastic maximum, so that a slip of
+// the keyboard does not ask for more members than any cluster has.
 const MaxCount = 1 << 20
 
 // levels are the standard levels, innermost first, as the contract lists them.
@@ -86,11 +86,25 @@ func (p *parser) checkKeys() {
 				continue
 			}
 			where := fmt.Sprintf("task %q of %s", t.Name, inGroup(g))
+			p.checkDevices(where, t)
 			for _, key := range slices.Sorted(maps.Keys(t.Meta)) {
 				if strings.HasPrefix(key, Prefix) {
 					p.fault(where, key, t.Meta[key], "the meta of a task is not read; write it in the meta of the group or the job")
 				}
 			}
+		}
+	}
+}
+
+// checkDevices finds requests for nothing. Nomad takes them, and the task then
+// gets no device.
+func (p *parser) checkDevices(where string, t *api.Task) {
+	if t.Resources == nil {
+		return
+	}
+	for _, d := range t.Resources.Devices {
+		if d != nil && d.Count != nil && *d.Count == 0 {
+			p.fault(where, fmt.Sprintf("count of device %q", d.Name), "0", "allowed is 1 or more; for none leave the device block out")
 		}
 	}
 }
@@ -106,7 +120,7 @@ func (p *parser) checkMeta(where string, meta map[string]string) {
 			p.fault(where, key, meta[key], `the gate is a constraint, not meta; leave it out, or write constraint { attribute = "${meta.caravan_gate}", value = "open" }`)
 		default:
 			allowed := "there is no such setting"
-			if guess := nearest(key, keys); guess != "" {
+			if guess := nearestKey(key); guess != "" {
 				allowed += fmt.Sprintf(" (did you mean %q?)", guess)
 			} else {
 				allowed += "; there are " + strings.Join(keys, ", ")
