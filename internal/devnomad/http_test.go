@@ -177,3 +177,63 @@ func TestStartReportsFaults(t *testing.T) {
 		})
 	}
 }
+
+// TestNamespaces: a request's namespace goes before the job's own, as in
+// Nomad, and one that is not there is refused by all that take a job.
+func TestNamespaces(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	if _, err := c.Client().Namespaces().Register(&api.Namespace{Name: "ml"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	jobs := c.Client().Jobs()
+	in := func(id, namespace string) *api.Job {
+		j := job(id, api.JobTypeBatch, 1, "true")
+		j.Namespace = &namespace
+		return j
+	}
+	if _, _, err := jobs.Register(in("own", "ml"), nil); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := jobs.Register(in("asked", "ml"), &api.WriteOptions{Namespace: "default"}); err != nil {
+		t.Error(err)
+	}
+	got := map[string]string{}
+	list, _, err := jobs.List(&api.QueryOptions{Namespace: api.AllNamespacesNamespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range list {
+		got[j.ID] = j.Namespace
+	}
+	if diff := cmp.Diff(map[string]string{"own": "ml", "asked": "default"}, got); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
+	}
+	const want = `job "lost" is in nonexistent namespace "nowhere"`
+	if _, _, err := jobs.Register(in("lost", "nowhere"), nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("register gave %v", err)
+	}
+	if _, _, err := jobs.Plan(in("lost", "nowhere"), false, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("plan gave %v", err)
+	}
+	resp, _, err := jobs.Validate(in("lost", "nowhere"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{want}, resp.ValidationErrors); diff != "" {
+		t.Errorf("validation errors (-want +got):\n%s", diff)
+	}
+}
+
+// TestJobMaxCount: a job may have so many members, also after scaling.
+func TestJobMaxCount(t *testing.T) {
+	c := start(t, devnomad.Options{}, 0, "a")
+	const want = "total count was greater than configured job_max_count: 50001 > 50000"
+	big := job("big", api.JobTypeBatch, 50_001, "true")
+	if _, _, err := c.Client().Jobs().Register(big, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("register gave %v", err)
+	}
+	register(t, c, job("small", api.JobTypeBatch, 1, "true"))
+	if _, _, err := c.Client().Jobs().Scale("small", "g", new(50_001), "", false, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("scale gave %v", err)
+	}
+}

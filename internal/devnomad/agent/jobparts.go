@@ -38,7 +38,7 @@ func (a *Agent) planJob(_ http.ResponseWriter, r *http.Request, k state.Key) (an
 	case *req.Job.ID != k.ID:
 		return nil, codef(400, "Job ID does not match")
 	}
-	setNamespace(r, req.Job)
+	setNamespace(r, req.WriteRequest, req.Job)
 	return a.cfg.Server.Plan(req.Job, req.Diff)
 }
 

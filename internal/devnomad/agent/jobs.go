@@ -1,12 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/caravan-sched/caravan/internal/devnomad/server"
 	"github.com/caravan-sched/caravan/internal/devnomad/state"
 	"github.com/caravan-sched/caravan/internal/jobhcl"
 )
@@ -120,7 +120,7 @@ func (a *Agent) registerAs(w http.ResponseWriter, r *http.Request, id string) (a
 	case id != "" && *req.Job.ID != id:
 		return nil, codef(400, "Job ID does not match name")
 	}
-	setNamespace(r, req.Job)
+	setNamespace(r, req.WriteRequest, req.Job)
 	resp, err := a.cfg.Server.Register(&req, a.acl.accessor(r))
 	if err != nil {
 		return nil, err
@@ -129,13 +129,11 @@ func (a *Agent) registerAs(w http.ResponseWriter, r *http.Request, id string) (a
 	return resp, nil
 }
 
-// setNamespace settles where a job goes: its own namespace, else the
-// request's.
-func setNamespace(r *http.Request, job *api.Job) {
-	if job.Namespace == nil || *job.Namespace == "" {
-		ns := namespace(r)
-		job.Namespace = &ns
-	}
+// setNamespace settles where a job goes: the request's namespace, else its
+// body's, else the job's own.
+func setNamespace(r *http.Request, write api.WriteRequest, job *api.Job) {
+	ns := cmp.Or(r.URL.Query().Get("namespace"), write.Namespace, deref(job.Namespace), api.DefaultNamespace)
+	job.Namespace = &ns
 }
 
 func (a *Agent) parseJob(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -168,7 +166,7 @@ func (a *Agent) validateJob(_ http.ResponseWriter, r *http.Request) (any, error)
 	if req.Job == nil {
 		return nil, codef(400, "Job must be specified")
 	}
-	warnings, err := server.Admit(req.Job)
+	warnings, err := a.cfg.Server.Admit(req.Job)
 	resp := &api.JobValidateResponse{DriverConfigValidated: true, Warnings: warnings}
 	if err != nil {
 		resp.Error = err.Error()

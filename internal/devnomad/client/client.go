@@ -141,19 +141,23 @@ func (c *Client) Kill() error {
 	return nil
 }
 
-// Destroy ends every task at once and the client with them.
+// Destroy ends the client and every task at once. When it returns nothing
+// writes into the client's folder any more.
 func (c *Client) Destroy() {
 	c.mu.Lock()
 	running := c.running
-	runners := slices.Collect(maps.Values(c.runners))
 	c.mu.Unlock()
-	for _, r := range runners {
-		r.destroy()
-	}
+	// The client first: as long as it follows the server it starts tasks.
 	if running {
 		if err := c.Kill(); err != nil {
 			c.logf("%v", err)
 		}
+	}
+	c.mu.Lock()
+	runners := slices.Collect(maps.Values(c.runners))
+	c.mu.Unlock()
+	for _, r := range runners {
+		r.destroy()
 	}
 	for _, r := range runners {
 		<-r.done

@@ -1,11 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -55,12 +57,50 @@ func (t *taskRunner) once(env map[string]string, end <-chan struct{}, evenStoppi
 		err = t.terminate(cmd.Process.Pid, over)
 	}
 	t.running(0)
-	// What the task left behind in its process group goes with it.
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	endGroup(cmd.Process.Pid)
 	x := exitOf(err)
 	x.killed, x.restart = killed, again
 	t.terminated(x)
 	return x
+}
+
+// groupGrace is how long a killed process may take to be gone, and groupLook
+// the time between two looks.
+const (
+	groupGrace = 5 * time.Second
+	groupLook  = 2 * time.Millisecond
+)
+
+// endGroup kills what a task left behind in its process group, and waits until
+// none of it can write any more.
+func endGroup(group int) {
+	if syscall.Kill(-group, syscall.SIGKILL) != nil {
+		return // there is none
+	}
+	for end := time.Now().Add(groupGrace); groupLives(group) && time.Now().Before(end); {
+		time.Sleep(groupLook)
+	}
+}
+
+// groupLives says whether a process of the group is more than a corpse that
+// nobody has asked about.
+func groupLives(group int) bool {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return false
+	}
+	for _, path := range stats {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		// PID (COMMAND) STATE PPID PGRP …; a command may hold brackets.
+		fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+			return true
+		}
+	}
+	return false
 }
 
 // running notes the task's process, and returns the channel that asks for its

@@ -3,20 +3,34 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
 
 	version "github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devnomad/state"
 )
+
+// maxCount is Nomad's default of job_max_count: how many members all groups of
+// a job may have together.
+const maxCount = 50_000
 
 // Admit fills a job's defaults and checks it, as Nomad does before it stores
 // one. All faults are reported at once. The first result is the warnings.
-func Admit(job *api.Job) (string, error) {
+func (s *Server) Admit(job *api.Job) (string, error) {
 	if job == nil {
 		return "", errorf(400, "Job must be specified")
 	}
+	f := complete(job)
+	s.store.View(func(v *state.View) { f.scopes(v, job) })
+	return warnings(job), f.err()
+}
+
+// complete fills a job's defaults and finds what is wrong with the job itself.
+func complete(job *api.Job) faults {
 	job.Canonicalize()
 	if len(job.Datacenters) == 0 {
 		job.Datacenters = []string{"*"}
@@ -34,7 +48,17 @@ func Admit(job *api.Job) (string, error) {
 	normalize(job)
 	var f faults
 	f.job(job)
-	return warnings(job), f.err()
+	return f
+}
+
+// scopes finds out whether the job goes where something is.
+func (f *faults) scopes(v *state.View, job *api.Job) {
+	if v.Namespace(*job.Namespace) == nil {
+		f.addf("job %q is in nonexistent namespace %q", deref(job.ID), *job.Namespace)
+	}
+	if v.Pool(*job.NodePool) == nil {
+		f.addf("job %q is in nonexistent node pool %q", deref(job.ID), *job.NodePool)
+	}
 }
 
 // warnings are what Nomad says about a job that it takes all the same.
@@ -137,6 +161,9 @@ func (f *faults) job(j *api.Job) {
 	if len(j.TaskGroups) == 0 {
 		f.addf("Missing job task groups")
 	}
+	if n := totalCount(j); n > maxCount {
+		f.addf("total count was greater than configured job_max_count: %d > %d", n, maxCount)
+	}
 	f.constraints(j.Constraints)
 	seen := map[string]int{}
 	for i, tg := range j.TaskGroups {
@@ -163,6 +190,19 @@ func (f *faults) job(j *api.Job) {
 	if j.IsParameterized() && deref(j.Type) != api.JobTypeBatch && deref(j.Type) != api.JobTypeSysbatch {
 		f.addf("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler")
 	}
+}
+
+// totalCount counts the members of all groups.
+func totalCount(j *api.Job) int {
+	n := 0
+	for _, tg := range j.TaskGroups {
+		c := max(0, deref(tg.Count))
+		if c > math.MaxInt-n {
+			return math.MaxInt
+		}
+		n += c
+	}
+	return n
 }
 
 func (f *faults) group(j *api.Job, tg *api.TaskGroup) {

@@ -15,20 +15,17 @@ const enforcePrefix = "Enforcing job modify index"
 // over.
 func (s *Server) Register(req *api.JobRegisterRequest, token string) (*api.JobRegisterResponse, error) {
 	job := req.Job
-	warnings, err := Admit(job)
-	if err != nil {
+	if _, err := s.Admit(job); err != nil {
 		return nil, err
 	}
-	resp := &api.JobRegisterResponse{Warnings: warnings}
-	err = s.update(state.EventJobRegistered, func(tx *state.Tx) error {
+	resp := &api.JobRegisterResponse{Warnings: warnings(job)}
+	err := s.update(state.EventJobRegistered, func(tx *state.Tx) error {
 		if tx.SchedulerConfig().RejectJobRegistration {
 			return errorf(403, "Job registration, dispatch, and scale are disabled by the scheduler configuration")
 		}
-		if tx.Namespace(*job.Namespace) == nil {
-			return errorf(500, "job %q is in nonexistent namespace %q", *job.ID, *job.Namespace)
-		}
-		if tx.Pool(*job.NodePool) == nil {
-			return errorf(500, "job %q is in nonexistent node pool %q", *job.ID, *job.NodePool)
+		var gone faults // since the job was admitted
+		if gone.scopes(&tx.View, job); len(gone) > 0 {
+			return gone.err()
 		}
 		old := tx.Job(state.JobKey(job))
 		if req.EnforceIndex {
@@ -226,6 +223,8 @@ func checkScale(tx *state.Tx, job *api.Job, tg *api.TaskGroup, req *api.ScalingR
 	switch d := tx.LatestDeployment(state.JobKey(job)); {
 	case n < 0:
 		return errorf(400, "scaling action count can't be negative")
+	case n > maxCount || totalCount(job)-deref(tg.Count)+int(n) > maxCount:
+		return errorf(500, "total count was greater than configured job_max_count: %d > %d", totalCount(job)-deref(tg.Count)+int(n), maxCount)
 	case tg.Scaling != nil && tg.Scaling.Min != nil && n < *tg.Scaling.Min:
 		return errorf(400, "group count was less than scaling policy minimum: %d < %d", n, *tg.Scaling.Min)
 	case tg.Scaling != nil && tg.Scaling.Max != nil && n > *tg.Scaling.Max:

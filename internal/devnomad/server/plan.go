@@ -26,7 +26,7 @@ func (d dry) Job(k state.Key) *api.Job {
 
 // Plan says what registering a job would do, and changes nothing.
 func (s *Server) Plan(job *api.Job, diff bool) (*api.JobPlanResponse, error) {
-	warnings, err := Admit(job)
+	warnings, err := s.Admit(job)
 	if err != nil {
 		return nil, err
 	}

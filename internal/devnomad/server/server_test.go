@@ -333,11 +333,16 @@ func TestAdmitReportsEveryFault(t *testing.T) {
 	j.Constraints = []*api.Constraint{{LTarget: "${attr.x}", Operand: "regexp", RTarget: "("}, {LTarget: "${attr.x}", Operand: "nonsense", RTarget: "y"}}
 	j.TaskGroups[0].Tasks[0].Driver = ""
 	j.TaskGroups[0].Tasks[0].Resources.MemoryMB = ptr(1)
-	_, err := Admit(j)
+	j.Namespace, j.NodePool = ptr("nowhere"), ptr("dry")
+	big := *j.TaskGroups[0]
+	big.Name, big.Count = ptr("big"), ptr(50_001)
+	j.TaskGroups = append(j.TaskGroups, &big)
+	_, err := newWorld(t).s.Admit(j)
 	if err == nil {
 		t.Fatal("a bad job was admitted")
 	}
-	for _, want := range []string{"Job ID contains a space", "Regular expression failed to compile", `Unknown constraint type "nonsense"`, "Task group count can't be negative", "Missing task driver", "minimum MemoryMB value is 10; got 1"} {
+	for _, want := range []string{"Job ID contains a space", "Regular expression failed to compile", `Unknown constraint type "nonsense"`, "Task group count can't be negative", "Missing task driver", "minimum MemoryMB value is 10; got 1",
+		"total count was greater than configured job_max_count: 50001 > 50000", `job "bad id" is in nonexistent namespace "nowhere"`, `job "bad id" is in nonexistent node pool "dry"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q:\n%s", want, err)
 		}
