@@ -184,3 +184,61 @@ func TestRelease(t *testing.T) {
 		})
 	})
 }
+
+// TestEndedJobRunsAgain submits a batch job, and the same file again once it
+// has ended: it runs a second time, whole.
+func TestEndedJobRunsAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, p *product) {
+		path := filepath.Join(t.TempDir(), "short.hcl")
+		if err := os.WriteFile(path, []byte(shortGang), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for round := 1; round <= 3; round++ {
+			p.must(0, "run", "--wait", path)
+			p.until("the gang has ended", func() (bool, any) {
+				job, _, err := p.nomad.Jobs().Info("short", nil)
+				return err == nil && *job.Status == "dead", err
+			})
+			stubs, _, err := p.nomad.Jobs().Allocations("short", true, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			complete := 0
+			for _, a := range stubs {
+				if a.ClientStatus == api.AllocClientStatusComplete {
+					complete++
+				}
+			}
+			if want := 2 * round; complete != want || len(stubs) != want {
+				t.Errorf("round %d: %d of %d allocations complete, want %d", round, complete, len(stubs), want)
+			}
+		}
+	})
+}
+
+// shortGang runs long enough to be seen running.
+const shortGang = `
+job "short" {
+  type = "batch"
+  meta {
+    caravan_gang = "job"
+  }
+  group "g" {
+    count = 2
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "sleep 2"]
+      }
+      resources {
+        cpu    = 100
+        memory = 64
+        device "nvidia/gpu" {
+          count = 4
+        }
+      }
+    }
+  }
+}
+`

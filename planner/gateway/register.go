@@ -271,6 +271,10 @@ func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, 
 	}
 	if current != nil {
 		next.PriorIndex = deref(current.JobModifyIndex)
+		if !live(current) {
+			// Its allocations came after its registration, and before it ended.
+			next.PriorIndex = max(next.PriorIndex, deref(current.ModifyIndex))
+		}
 	}
 	if old != nil {
 		next.ModifyIndex = old.ModifyIndex
