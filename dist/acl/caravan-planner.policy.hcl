@@ -11,7 +11,7 @@ namespace "default" {
 
   variables {
     path "caravan/*" {
-      capabilities = ["list", "read", "write", "destroy"]
+      capabilities = ["read", "write", "destroy"]
     }
   }
 }

@@ -40,6 +40,7 @@ var layers = []layer{
 	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/core/feasible", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
 	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
 	{prefix: "planner/httpapi", allowed: []string{"planner/core", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
+	{prefix: "planner/doctor", allowed: []string{"planner/core/model", "planner/rewrite", "planner/record", "planner/observe", "planner/config", "planner/httpapi"}},
 	{prefix: "planner/gateway", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/httpapi"}},
 	{prefix: "planner/daemon", allowed: []string{"planner/"}},
 	{prefix: "planner/cmd", allowed: []string{"planner/", "internal/"}},

@@ -24,6 +24,8 @@ func (a authorizer) check(ctx context.Context, token string, right httpapi.Right
 		_, _, err = a.client.Allocations().List(q)
 	case httpapi.RightReadNode:
 		_, _, err = a.client.Nodes().List(q)
+	case httpapi.RightReadOperator:
+		_, _, err = a.client.Operator().SchedulerGetConfiguration(q)
 	default:
 		_, _, err = a.client.ACLTokens().List(q)
 	}

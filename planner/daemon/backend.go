@@ -38,6 +38,9 @@ func (b backend) Status() httpapi.Status {
 			st.Warnings = append(st.Warnings, httpapi.Warning(w))
 		}
 	}
+	if lacking := d.lacking.Load(); lacking != nil {
+		st.Warnings = append(st.Warnings, *lacking...)
+	}
 	if t := d.trouble.get(); t.Error != "" {
 		st.Warnings = append(st.Warnings, httpapi.Warning{Subject: "carrying out", Text: t.Error})
 	}

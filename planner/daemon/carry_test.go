@@ -131,7 +131,7 @@ func TestTokenIsReadAgain(t *testing.T) {
 		_, _ = w.Write([]byte("[]"))
 	}))
 	defer nomad.Close()
-	planner, nobody, err := clients(config.Nomad{Address: nomad.URL, TokenFile: path})
+	planner, nobody, err := clients(config.Nomad{Address: nomad.URL, TokenFile: path}, new(nomadClock))
 	if err != nil {
 		t.Fatal(err)
 	}

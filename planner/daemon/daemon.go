@@ -38,6 +38,7 @@ type Daemon struct {
 	log     hclog.Logger
 	now     func() time.Time
 	client  *api.Client
+	clock   *nomadClock
 	observe observer
 	carry   carrier
 	decide  func(*model.Snapshot) (*model.Plan, error)
@@ -51,8 +52,10 @@ type Daemon struct {
 	decisions *decisions
 	metrics   *metrics
 	view      atomic.Pointer[observe.View]
-	nomad     nomadStatus
-	trouble   nomadStatus
+	// lacking are the rights that the token was found to lack.
+	lacking atomic.Pointer[[]httpapi.Warning]
+	nomad   nomadStatus
+	trouble nomadStatus
 	// acting lets one at a time change things in Nomad.
 	acting   sync.Mutex
 	wake     chan struct{}
@@ -99,6 +102,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.observe.Watch(ctx, func() { d.poke(false) }) })
 	wg.Go(func() { d.loop(ctx) })
+	wg.Go(func() { d.watchRights(ctx) })
 	if !d.cfg.ObserveOnly {
 		wg.Go(func() {
 			d.leader.elect(ctx, d.lock, d.cfg.Listen.Advertise, d.log.Named("leader"), func() { d.poke(true) })

@@ -34,12 +34,13 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	if log == nil {
 		log = hclog.NewNullLogger()
 	}
-	client, nobody, err := clients(cfg.Nomad)
+	clock := new(nomadClock)
+	client, nobody, err := clients(cfg.Nomad, clock)
 	if err != nil {
 		return nil, err
 	}
 	d := &Daemon{
-		cfg: cfg, log: log, now: time.Now, client: client,
+		cfg: cfg, log: log, now: time.Now, client: client, clock: clock,
 		lock:      &variableLock{client: client, namespace: cfg.State.Namespace},
 		auth:      authorizer{nobody},
 		peers:     &http.Client{Timeout: cfg.Gateway.Wait + peerTimeout},

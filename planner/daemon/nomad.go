@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
 	"github.com/hashicorp/nomad/api"
@@ -22,7 +23,7 @@ const connections = 32
 
 // clients makes two clients of Nomad's API: one that speaks as the planner,
 // and one that has no token of its own.
-func clients(n config.Nomad) (planner, nobody *api.Client, err error) {
+func clients(n config.Nomad, clock *nomadClock) (planner, nobody *api.Client, err error) {
 	cfg := n.ClientConfig()
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = connections
@@ -53,7 +54,7 @@ func clients(n config.Nomad) (planner, nobody *api.Client, err error) {
 	if nobody, err = make(plain); err != nil {
 		return nil, nil, err
 	}
-	planner, err = make(&http.Client{Transport: &tokenTransport{base: transport, nomad: n, token: token}})
+	planner, err = make(&http.Client{Transport: &tokenTransport{base: transport, nomad: n, token: token, clock: clock}})
 	return planner, nobody, err
 }
 
@@ -62,6 +63,7 @@ func clients(n config.Nomad) (planner, nobody *api.Client, err error) {
 type tokenTransport struct {
 	base  http.RoundTripper
 	nomad config.Nomad
+	clock *nomadClock
 
 	mu    sync.Mutex
 	token string
@@ -76,7 +78,12 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Header.Set(httpapi.TokenHeader, token)
 	}
+	asked := time.Now()
 	resp, err := t.base.RoundTrip(req)
+	if err == nil && req.URL.Query().Get("index") == "" {
+		// A blocking query's answer may have been dated long before it came.
+		t.clock.saw(resp.Header.Get("Date"), asked, time.Now())
+	}
 	if err == nil && own && t.nomad.TokenFile != "" && (resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized) {
 		// An unreadable file leaves the old token, and the refusal is shown.
 		if fresh, err := t.nomad.ReadToken(); err == nil {

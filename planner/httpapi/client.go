@@ -100,6 +100,11 @@ func (c *Client) Snapshot(ctx context.Context) (*model.Snapshot, error) {
 	return get[*model.Snapshot](ctx, c, "snapshot")
 }
 
+// Doctor asks for an examination of the cluster and the planner.
+func (c *Client) Doctor(ctx context.Context) (Doctor, error) {
+	return get[Doctor](ctx, c, "doctor")
+}
+
 // Plan asks what would be decided on a job. job is an *api.Job, or anything
 // that is encoded like one.
 func (c *Client) Plan(ctx context.Context, job any) (PlanResult, error) {

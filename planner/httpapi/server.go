@@ -32,6 +32,8 @@ const (
 	RightReadJob Right = "read-job"
 	// RightReadNode: node:read.
 	RightReadNode Right = "node:read"
+	// RightReadOperator: operator:read.
+	RightReadOperator Right = "operator:read"
 	// RightManage: a management token.
 	RightManage Right = "management"
 )
@@ -54,6 +56,8 @@ type Backend interface {
 	// Release takes Caravan's hands off jobs. Nomad checks with the caller's
 	// token that they may be registered.
 	Release(ctx context.Context, token string, req ReleaseRequest) (ReleaseResult, error)
+	// Doctor examines the cluster.
+	Doctor(ctx context.Context) Doctor
 	// Authorize checks that Nomad grants the token that right; namespace is
 	// "*" for any.
 	Authorize(ctx context.Context, token string, right Right, namespace string) error
@@ -70,6 +74,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET "+Prefix+"/topology", s.answer(s.topology))
 	mux.HandleFunc("GET "+Prefix+"/topology/{node}", s.answer(s.node))
 	mux.HandleFunc("GET "+Prefix+"/snapshot", s.answer(s.snapshot))
+	mux.HandleFunc("GET "+Prefix+"/doctor", s.answer(s.doctor))
 	mux.HandleFunc("POST "+Prefix+"/plan", s.answer(s.plan))
 	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
 	mux.HandleFunc("/", s.answer(unknown))
@@ -118,7 +123,7 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,snapshot} or POST " +
+		Do: "use GET " + Prefix + "/{status,queue,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,snapshot,doctor} or POST " +
 			Prefix + "/{plan,release}",
 	}
 }
@@ -250,6 +255,17 @@ func (s *server) snapshot(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return v.Snapshot, nil
+}
+
+// doctor answers an operator, who sees the names of all nodes and jobs in it,
+// even while the planner has not seen the cluster yet.
+func (s *server) doctor(r *http.Request) (any, error) {
+	for _, right := range []Right{RightReadOperator, RightReadNode, RightReadJob} {
+		if err := s.authorize(r, right, "*"); err != nil {
+			return nil, err
+		}
+	}
+	return s.b.Doctor(r.Context()), nil
 }
 
 func decode(r *http.Request, into any) error {

@@ -45,6 +45,10 @@ func (b *fakeBackend) WaitDecision(ctx context.Context, namespace, job, hash str
 	return Explain{}, ctx.Err()
 }
 
+func (b *fakeBackend) Doctor(context.Context) Doctor {
+	return NewDoctor(time.Unix(1, 0), "v", []Check{{Name: "nomad", Status: CheckFail}})
+}
+
 func (b *fakeBackend) Plan(_ context.Context, job *api.Job) (PlanResult, error) {
 	return PlanResult{Managed: true, Decision: model.Decision{Job: *job.ID}}, b.failPlan
 }
@@ -148,6 +152,7 @@ func TestTokens(t *testing.T) {
 		"jobs":     func(c *Client) error { _, err := c.Jobs(t.Context()); return err },
 		"explain":  func(c *Client) error { _, err := c.Explain(t.Context(), "team", "a/b"); return err },
 		"topology": func(c *Client) error { _, err := c.Topology(t.Context()); return err },
+		"doctor":   func(c *Client) error { _, err := c.Doctor(t.Context()); return err },
 		"snapshot": func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
 		"plan": func(c *Client) error {
 			_, err := c.Plan(t.Context(), map[string]string{"ID": "x", "Namespace": "team"})

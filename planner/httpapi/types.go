@@ -238,3 +238,44 @@ type Released struct {
 	Done bool   `json:"done"`
 	Note string `json:"note,omitempty"`
 }
+
+// CheckStatus is what came of a check.
+type CheckStatus string
+
+const (
+	// CheckOK: nothing to do.
+	CheckOK CheckStatus = "ok"
+	// CheckWarn: Caravan works, and something should be looked at.
+	CheckWarn CheckStatus = "warn"
+	// CheckFail: Caravan does not work, or not as it should.
+	CheckFail CheckStatus = "fail"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name   string      `json:"name"`
+	Status CheckStatus `json:"status"`
+	// Detail says what there is, with numbers.
+	Detail string `json:"detail"`
+	// Do says what to do about it; "" where nothing is to be done.
+	Do string `json:"what_to_do,omitempty"`
+}
+
+// Doctor is GET /doctor: the cluster and the planner, examined.
+type Doctor struct {
+	// OK: no check failed.
+	OK bool `json:"ok"`
+	// At is when, Version the planner's that looked.
+	At      time.Time `json:"at"`
+	Version string    `json:"version"`
+	Checks  []Check   `json:"checks"`
+}
+
+// NewDoctor puts checks together.
+func NewDoctor(at time.Time, version string, checks []Check) Doctor {
+	d := Doctor{OK: true, At: at, Version: version, Checks: checks}
+	for _, c := range checks {
+		d.OK = d.OK && c.Status != CheckFail
+	}
+	return d
+}

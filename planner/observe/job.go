@@ -30,6 +30,7 @@ type jobEntry struct {
 	specHash   string
 	managed    bool
 	gated      bool
+	pinned     bool
 	spec       gangspec.Spec
 	base       model.Job
 	faults     []string
@@ -42,7 +43,7 @@ func (o *Observer) readJob(job *api.Job, rec *record.Record) *jobEntry {
 	if rec != nil {
 		e.recordHash = rec.SpecHash
 	}
-	e.gated = rewrite.IsGated(job)
+	e.gated, e.pinned = rewrite.IsGated(job), rewrite.IsPinned(job)
 	own, err := ownVersion(job, rec)
 	if err != nil {
 		e.faults = append(e.faults, err.Error())

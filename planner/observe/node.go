@@ -68,6 +68,9 @@ func (r *nodeReader) read(n *api.Node) *nodeEntry {
 			e.ref.GPUs++
 		}
 	}
+	if ok || e.ref.GPUs == 0 {
+		e.ref.TopologyFault = ""
+	}
 	return e
 }
 
@@ -189,11 +192,13 @@ func (r *nodeReader) gpus(n *api.Node, e *nodeEntry) (topology.Matrix, bool) {
 	var ids []string
 	var matrix topology.Matrix
 	known := false
+	e.ref.TopologyFault = "the attribute " + topology.AttrTopology + " is missing"
 	for _, d := range groups {
 		attributes := r.deviceAttributes(d)
 		if raw, ok := d.Attributes[topology.AttrTopology]; ok && !known {
 			m, err := decodeTopology(raw)
 			if err != nil {
+				e.ref.TopologyFault = err.Error()
 				e.warn("the topology of its %s devices is ignored, their NVLink islands are unknown: %v; check the device plugin's version with nomad-device-caravan check", d.ID(), err)
 			} else {
 				matrix, known = m, true
@@ -204,6 +209,7 @@ func (r *nodeReader) gpus(n *api.Node, e *nodeEntry) (topology.Matrix, bool) {
 				continue
 			}
 			if _, twice := byID[instance.ID]; twice {
+				e.ref.Twice++
 				e.warn("device %s is listed twice; the second is ignored", instance.ID)
 				continue
 			}

@@ -160,6 +160,9 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 	for key, e := range st.jobs {
 		rec := st.records[key]
 		if !e.managed && rec == nil {
+			if e.gated || e.pinned {
+				v.Strays = append(v.Strays, Stray{Namespace: key.namespace, ID: key.id, Gated: e.gated})
+			}
 			continue
 		}
 		m, in := o.manage(e, rec, st.allocsByJob[key], st)
@@ -173,6 +176,14 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 		v.Managed = append(v.Managed, f.m)
 		if f.inSnapshot {
 			snap.Jobs = append(snap.Jobs, f.m.Model)
+		}
+	}
+	slices.SortFunc(v.Strays, func(a, b Stray) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
+	})
+	for _, s := range v.Strays {
+		if s.Gated {
+			v.Warnings = append(v.Warnings, Warning{Subject: fmt.Sprintf("job %s in namespace %s", s.ID, s.Namespace), Text: "it is gated and Caravan does not manage it, so it waits for ever; submit it again without the gate"})
 		}
 	}
 	for key, rec := range st.records {

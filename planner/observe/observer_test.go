@@ -60,7 +60,7 @@ func TestRefreshSeesTheCluster(t *testing.T) {
 	if diff := cmp.Diff(wantAllocs, v.Snapshot.Allocs); diff != "" {
 		t.Errorf("allocations (-want +got):\n%s", diff)
 	}
-	wantRef := NodeRef{ID: "id-a", Name: "a", Levels: map[string]string{"rack": "r1"}, Meta: map[string]string{"caravan_rack": "r1"}, GPUs: 2}
+	wantRef := NodeRef{ID: "id-a", Name: "a", Levels: map[string]string{"rack": "r1"}, Meta: map[string]string{"caravan_rack": "r1"}, GPUs: 2, TopologyFault: noTopology}
 	if diff := cmp.Diff(wantRef, v.Nodes[0]); diff != "" {
 		t.Errorf("node reference (-want +got):\n%s", diff)
 	}
@@ -255,8 +255,8 @@ func TestTopologyFile(t *testing.T) {
 	}
 	v := refresh(t, f.observer(t, func(c *config.Config) { c.Topology = top }))
 	want := []NodeRef{
-		{ID: "id-a", Name: "a", Levels: map[string]string{"block": "b1", "rack": "r9"}, GPUs: 1},
-		{ID: "id-b", Name: "b", Levels: map[string]string{"rack": "r1"}, Meta: map[string]string{"caravan_rack": "r1"}, GPUs: 1},
+		{ID: "id-a", Name: "a", Levels: map[string]string{"block": "b1", "rack": "r9"}, GPUs: 1, TopologyFault: noTopology},
+		{ID: "id-b", Name: "b", Levels: map[string]string{"rack": "r1"}, Meta: map[string]string{"caravan_rack": "r1"}, GPUs: 1, TopologyFault: noTopology},
 	}
 	if diff := cmp.Diff(want, v.Nodes); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
@@ -266,5 +266,51 @@ func TestTopologyFile(t *testing.T) {
 	}
 	if !has(`t.hcl:3: Nomad knows no node "gone"`) || !has(`meta caravan_rack is "r1", but the topology file says "r9"`) {
 		t.Errorf("warnings = %+v", v.Warnings)
+	}
+}
+
+const noTopology = "the attribute unique.caravan_topology is missing"
+
+// What the doctor reads of a node beside its model.
+func TestNodeFaults(t *testing.T) {
+	broken := node("b", 1)
+	broken.NodeResources.Devices[0].Attributes["unique.caravan_topology"] = &api.Attribute{StringVal: ptr("v9 nonsense")}
+	double := node("c", 2)
+	double.NodeResources.Devices = append(double.NodeResources.Devices, double.NodeResources.Devices[0])
+	bare := node("d", 0)
+	f := newFake(t)
+	for _, n := range []*api.Node{broken, double, bare} {
+		f.putNode(n)
+	}
+	v := refresh(t, f.observer(t))
+	if got := v.Nodes[0].TopologyFault; got == "" || got == noTopology {
+		t.Errorf("fault of an undecodable topology = %q", got)
+	}
+	if v.Nodes[1].Twice != 2 || v.Nodes[1].GPUs != 2 {
+		t.Errorf("node with two plugins = %+v, want two GPUs, each listed twice", v.Nodes[1])
+	}
+	if got := v.Nodes[2]; got.TopologyFault != "" || got.GPUs != 0 {
+		t.Errorf("node without GPUs = %+v", got)
+	}
+}
+
+// Jobs that Caravan does not manage and that carry its marks are strays; those
+// without marks are nobody's business.
+func TestStrays(t *testing.T) {
+	f := newFake(t)
+	f.putNode(node("a", 2))
+	exempt := gated(gpuJob("exempt", 1, 1))
+	exempt.NodePool = ptr("lab")
+	other := gpuJob("other", 1, 1)
+	other.TaskGroups[0].Tasks[0].Resources.Devices = nil
+	f.putJob(exempt)
+	f.putJob(other)
+	f.putJob(gated(gpuJob("managed", 1, 1)))
+	v := refresh(t, f.observer(t, func(c *config.Config) { c.Managed.ExemptNodePools = []string{"lab"} }))
+	if diff := cmp.Diff([]Stray{{Namespace: "default", ID: "exempt", Gated: true}}, v.Strays); diff != "" {
+		t.Errorf("strays (-want +got):\n%s", diff)
+	}
+	if !slices.ContainsFunc(v.Warnings, func(w Warning) bool { return strings.Contains(w.Subject, "exempt") }) {
+		t.Errorf("warnings = %+v, want one about the job that waits for ever", v.Warnings)
 	}
 }

@@ -154,7 +154,7 @@ var needs = map[string]string{
 	"jobs":                    `namespace "*" { capabilities = ["list-jobs", "read-job"] }`,
 	"allocations":             `namespace "*" { capabilities = ["read-job"] }`,
 	"nodes":                   `node { policy = "read" }`,
-	"variables":               `variables { path "caravan/*" { capabilities = ["read", "write", "list", "destroy"] } } in the state namespace`,
+	"variables":               `variables { path "caravan/*" { capabilities = ["read", "write", "destroy"] } } in the state namespace`,
 	"scheduler configuration": `operator { policy = "read" }`,
 }
 

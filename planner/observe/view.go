@@ -38,6 +38,8 @@ type View struct {
 	Devices []string
 	// Orphans are records whose job Nomad does not know any more.
 	Orphans []*record.Record
+	// Strays are jobs with what only Caravan writes, by namespace and ID.
+	Strays []Stray
 	// Warnings are faults that an operator should see and that stop nothing.
 	Warnings []Warning
 }
@@ -61,6 +63,20 @@ type NodeRef struct {
 	Meta map[string]string
 	// GPUs is the number of the node's devices that Caravan manages.
 	GPUs int
+	// Twice is how many devices Nomad lists more than once, as it does where
+	// two plugins report the same ones.
+	Twice int
+	// TopologyFault says why the paths between the node's GPUs are unknown; ""
+	// when they are known, or when there are none.
+	TopologyFault string
+}
+
+// Stray is a job with a gate or pins that Caravan does not manage: it asks for
+// no managed device, or is exempt now. A gated one waits for ever.
+type Stray struct {
+	Namespace string
+	ID        string
+	Gated     bool
 }
 
 // Managed is a job that Caravan manages.

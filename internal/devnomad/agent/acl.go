@@ -191,12 +191,17 @@ func (a *Agent) routeACL() {
 	a.handle("/v1/acl/token", "management", a.putToken)
 	a.handle("any /v1/acl/token/{accessor}", "management", a.token)
 	a.handle("GET /v1/acl/policies", "management", a.listPolicies)
-	a.handle("any /v1/acl/policy/{name}", "management", a.policy)
+	a.handle("GET /v1/acl/policy/{name}", "", a.readPolicy)
+	a.handle("/v1/acl/policy/{name}", "management", a.policy)
+	a.handle("DELETE /v1/acl/policy/{name}", "management", a.policy)
 }
 
 func (a *Agent) selfToken(_ http.ResponseWriter, r *http.Request) (any, error) {
 	a.acl.mu.Lock()
 	defer a.acl.mu.Unlock()
+	if !a.acl.enabled {
+		return nil, codef(400, "ACL support disabled")
+	}
 	if t := a.acl.tokens[secretOf(r)]; t != nil {
 		return t, nil
 	}
@@ -258,17 +263,29 @@ func (a *Agent) listPolicies(http.ResponseWriter, *http.Request) (any, error) {
 	return out, nil
 }
 
+// readPolicy is for management tokens and for those that carry the policy.
+func (a *Agent) readPolicy(_ http.ResponseWriter, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	a.acl.mu.Lock()
+	defer a.acl.mu.Unlock()
+	if !a.acl.enabled {
+		return nil, codef(400, "ACL support disabled")
+	}
+	t := a.acl.tokens[secretOf(r)]
+	if t == nil || t.Type != "management" && !slices.Contains(t.Policies, name) {
+		return nil, errDenied
+	}
+	if p := a.acl.policies[name]; p != nil {
+		return &p.ACLPolicy, nil
+	}
+	return nil, codef(404, "ACL policy not found")
+}
+
 func (a *Agent) policy(_ http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	a.acl.mu.Lock()
 	defer a.acl.mu.Unlock()
-	switch r.Method {
-	case http.MethodGet:
-		if p := a.acl.policies[name]; p != nil {
-			return &p.ACLPolicy, nil
-		}
-		return nil, codef(404, "ACL policy not found")
-	case http.MethodDelete:
+	if r.Method == http.MethodDelete {
 		delete(a.acl.policies, name)
 		return struct{}{}, nil
 	}

@@ -28,6 +28,7 @@ func main() {
 		Version:  daemon.Version,
 		Agent:    agent,
 		Dev:      devrun.Run,
+		Doctor:   daemon.Doctor,
 	})
 	stop()
 	os.Exit(code)

@@ -43,6 +43,8 @@ type Env struct {
 	// Agent runs a planner, Dev a development cluster with one.
 	Agent Agent
 	Dev   Dev
+	// Doctor examines a cluster without a planner.
+	Doctor Doctor
 }
 
 // app is one invocation.
@@ -169,7 +171,7 @@ func (a *app) root() *cobra.Command {
 	}
 	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand())
-	add("operate", a.agentCommand(), a.devCommand())
+	add("operate", a.agentCommand(), a.doctorCommand(), a.devCommand())
 	root.AddCommand(a.versionCommand())
 	return root
 }

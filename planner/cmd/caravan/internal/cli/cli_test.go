@@ -167,6 +167,30 @@ func TestCommands(t *testing.T) {
 			},
 			args: []string{"release", "--all"}, wantCode: 1, wantOut: []string{"Nomad answered 500"},
 		},
+		"doctor": {args: []string{"doctor"}, wantOut: []string{"ok    planner: the planner at http", "warn  gate: 1 node opens it\n      → unset it", "3 checks: 2 ok, 1 warning, 0 failed."}},
+		"doctor that finds a fault": {
+			change: func(f *fakePlanner) {
+				f.answers["GET /caravan/v1/doctor"] = httpapi.NewDoctor(now, "0.9", []httpapi.Check{{Name: "acl", Status: httpapi.CheckFail, Detail: "lacks submit-job"}})
+			},
+			args: []string{"doctor", "--json"}, wantCode: 1, wantOut: []string{`"ok": false`, `"status": "fail"`, "version 0.9, and this command's is 1"},
+		},
+		"doctor without a planner": {
+			env:  map[string]string{httpapi.AddressEnv: "http://127.0.0.1:1", "NOMAD_ADDR": "http://nomad.test:4646"},
+			args: []string{"doctor", "-token", "secret"}, wantCode: 1,
+			wantOut: []string{"fail  planner: no planner answers at http://127.0.0.1:1", "ok    acl: http://nomad.test:4646 as secret"},
+		},
+		"doctor by configuration": {
+			args:    []string{"doctor", "-config", writeFile(t, "caravan.hcl", "nomad {\n  address = \"http://other:4646\"\n  token = \"t\"\n}\n")},
+			wantOut: []string{"planner: not asked", "acl: http://other:4646 as t"},
+		},
+		"doctor without rights": {
+			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/doctor"] = 403 },
+			args:   []string{"doctor"}, wantCode: 1, wantErr: []string{"ask the planner: it was made to fail", "NOMAD_TOKEN"},
+		},
+		"doctor of an older planner": {
+			change: func(f *fakePlanner) { delete(f.answers, "GET /caravan/v1/doctor") },
+			args:   []string{"doctor"}, wantCode: 1, wantErr: []string{"is older than this command"},
+		},
 		"planner not there": {
 			env: map[string]string{httpapi.AddressEnv: "http://127.0.0.1:1"}, args: []string{"queue"}, wantCode: 1,
 			wantErr: []string{"cannot reach the planner at http://127.0.0.1:1: connect: connection refused", "caravan agent -config FILE", "CARAVAN_ADDR"},

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/jobhcl"
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -54,6 +55,10 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	f.answers["GET /caravan/v1/topology/gpu-1"] = httpapi.NodeTopology{ID: "1", Name: "gpu-1", GPUs: []httpapi.GPUUse{{GPU: model.GPU{UUID: "GPU-1"}}}, Islands: [][]int{{0}}, Links: [][]model.Link{{{Kind: "X"}}}}
 	f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Managed: true, Decision: model.Decision{Action: model.ActionAdmit, Reason: "fits"}}
 	f.answers["POST /caravan/v1/release"] = httpapi.ReleaseResult{Jobs: []httpapi.Released{{Namespace: "default", Job: "train-gang", Done: true}}}
+	f.answers["GET /caravan/v1/doctor"] = httpapi.NewDoctor(now, "1", []httpapi.Check{
+		{Name: "nomad", Status: httpapi.CheckOK, Detail: "it answers"},
+		{Name: "gate", Status: httpapi.CheckWarn, Detail: "1 node opens it", Do: "unset it"},
+	})
 	f.answers["PUT /v1/jobs"] = api.JobRegisterResponse{EvalID: "e1", Warnings: "1 warning:\n\n* it is first in its queue"}
 	f.answers["POST /v1/jobs/parse"] = func(body []byte) (any, error) {
 		var req api.JobsParseRequest
@@ -134,6 +139,10 @@ func (f *fakePlanner) call(env map[string]string, stdin string, args ...string) 
 				return context.DeadlineExceeded
 			}
 			return nil
+		},
+		Version: "1",
+		Doctor: func(_ context.Context, cfg config.Config) (httpapi.Doctor, error) {
+			return httpapi.NewDoctor(now, "1", []httpapi.Check{{Name: "acl", Status: httpapi.CheckOK, Detail: cfg.Nomad.Address + " as " + cfg.Nomad.Token}}), nil
 		},
 	})
 	c.out, c.errOut = out.String(), errOut.String()
