@@ -60,6 +60,12 @@ func benchJob(i, count, gpus int, t model.Topology) model.Job {
 	}
 }
 
+// apartByKernel lets a job have one member for each kernel.
+func apartByKernel(j model.Job) model.Job {
+	j.Constraints = []model.Constraint{{Left: "${attr.kernel.name}", Operand: "distinct_property", Right: "1"}}
+	return j
+}
+
 func BenchmarkDecide(b *testing.B) {
 	kept := func(nodes int, job model.Job, want model.Action) func(*testing.B) {
 		return func(b *testing.B) {
@@ -122,4 +128,17 @@ func BenchmarkDecide(b *testing.B) {
 	b.Run("unschedulable/gpus=131072", kept(16384, benchJob(0, 200, 8, model.Topology{Mode: "require", Level: "block"}), model.ActionWait))
 	b.Run("jobs=500/gpus=800", cycle(100, 500))
 	b.Run("jobs=10000/gpus=131072", cycle(16384, 10000))
+	b.Run("distinct_property/jobs=1000/gpus=131072", func(b *testing.B) {
+		s := benchCluster(16384)
+		for i := range 1000 {
+			s.Jobs = append(s.Jobs, apartByKernel(benchJob(i, 1+i%8, 1, model.Topology{})))
+		}
+		p, err := Prepare(s, Policy{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			p.Decide(s.Now)
+		}
+	})
 }

@@ -181,6 +181,9 @@ func (c *cycle) place(g *gang) (place.Result, bool) {
 		if a, asked := c.waits[key]; asked && a.epoch == c.epoch {
 			return place.Result{}, false
 		}
+		if _, known := c.possible[key]; known && g.exact() {
+			return place.Result{}, false // not even into an empty cluster
+		}
 	}
 	result, ok := c.views[viewNow].Place(g.unit)
 	if !ok && plain {

@@ -190,3 +190,28 @@ func TestDomainOfSeveralGangs(t *testing.T) {
 		}
 	}
 }
+
+// That many jobs alike cannot be placed for their distinct_property is found
+// out once.
+func TestAnswersAboutPropertiesAreKept(t *testing.T) {
+	s := benchCluster(64)
+	for i := range 40 {
+		s.Jobs = append(s.Jobs, apartByKernel(benchJob(i, 1+i%4, 1, model.Topology{})))
+	}
+	p, err := Prepare(s, Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range p.Decide(s.Now).Decisions {
+		want := "too_large"
+		if i%4 == 0 {
+			want = "placed"
+		}
+		if d.Detail.Code != want || want == "too_large" && d.Detail.MembersFit != 1 {
+			t.Errorf("%s: %s: %s", d.Job, d.Detail.Code, d.Reason)
+		}
+	}
+	if len(p.possible) != 3 {
+		t.Errorf("%d answers are kept, want 3", len(p.possible))
+	}
+}

@@ -72,11 +72,12 @@ func (c *cycle) possibility(g *gang) possibility {
 	return p
 }
 
-// keyOfGang identifies gangs that are alike; false for one that depends on
+// keyOfGang identifies gangs that are alike, quotas too, which the requests
+// imply; false for one that depends on
 // where other members are, or is too large to compare.
 func keyOfGang(g *gang) (possibleKey, bool) {
 	u := g.unit
-	if len(u.Parts) > maxKeyParts || u.Only != nil || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
+	if len(u.Parts) > maxKeyParts || u.Only != nil || len(u.Taken)+len(u.TakenByPart) > 0 || slices.ContainsFunc(u.Quotas, func(q place.Quota) bool { return len(q.Used) > 0 }) {
 		return possibleKey{}, false
 	}
 	key := possibleKey{topology: u.Topology, within: u.Within, apart: u.Apart}
@@ -374,7 +375,7 @@ func (c *cycle) byFree(r *place.Request, f domainFit) []int32 {
 // shareClaim lets a single member wait for a node that its like keeps already.
 func (c *cycle) shareClaim(g *gang) (kept, bool) {
 	key, plain := keyOfGang(g)
-	if !plain || len(g.unit.Parts) != 1 || g.members != 1 {
+	if !plain || len(g.unit.Parts) != 1 || g.members != 1 || len(g.unit.Quotas) > 0 {
 		return kept{}, false
 	}
 	cl, known := c.claims[key]

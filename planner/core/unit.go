@@ -70,6 +70,9 @@ func (g *gang) add(group *model.TaskGroup, indexes []int) {
 	}
 }
 
+// exact reports whether a placement is found whenever there is one.
+func (g *gang) exact() bool { return len(g.unit.Parts) == 1 && len(g.unit.Quotas) < 2 }
+
 // prepare compiles a gang's unit.
 func (c *cycle) prepare(j *model.Job, g *gang) {
 	u := &place.Unit{Topology: j.Topology, Within: topo.Root}

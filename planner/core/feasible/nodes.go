@@ -209,6 +209,18 @@ func region(node *model.Node) value {
 	return value{text, found}
 }
 
+// Values are what a constraint's target resolves to: for every node an index
+// into the distinct values. A value that is missing is "". Neither may be
+// changed.
+func (n *Nodes) Values(target string) (ids []int32, values []string) {
+	col := n.column(target)
+	values = make([]string, len(col.values))
+	for i, v := range col.values {
+		values[i] = v.text
+	}
+	return col.ids, values
+}
+
 // Value is what a constraint's target resolves to on a node, by index.
 func (n *Nodes) Value(target string, node int) (text string, found bool) {
 	col := n.column(target)

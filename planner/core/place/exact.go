@@ -37,15 +37,17 @@ func (a *attempt) exact(lo, hi int32, limit uint64) bool {
 			if a.likeOne(failed, node, m.part) || !a.mayUse(m.part, node, limit) {
 				continue
 			}
-			if !a.useQuota(m.part, node, 1) {
+			if a.leftOn(m.part, node) < 1 {
 				continue
 			}
+			used := len(a.counted)
+			a.useQuota(m.part, node, 1)
 			for _, p := range a.choices(m.part, node, limit) {
 				if a.putChoice(m.part, p, func() bool { return place(at+1, node) }) {
 					return true
 				}
 			}
-			a.freeQuota(m.part, node, 1)
+			a.freeQuotas(used)
 			if len(failed) < maxFailed {
 				failed = append(failed, node)
 			}

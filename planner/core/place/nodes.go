@@ -77,7 +77,7 @@ func (a *attempt) tryEachNode(island bool) bool {
 			}
 			spare, score = spare+left, score+f.Score
 		}
-		if fits && a.hasRequired(node) {
+		if fits && a.hasRequired(node) && a.quotasLet(summaries, node, node+1, island) {
 			options = append(options, option{node, spare, score})
 		}
 	}
@@ -134,13 +134,13 @@ func (e *Engine) Put(r *Request, node int32, count int) int {
 // tryRange places the unit on the nodes in [lo, hi), which are those of domain
 // or, if that is -1, one node; limit is which GPUs may be used.
 func (a *attempt) tryRange(domain, lo, hi int32, limit uint64) bool {
-	start, used := a.State.Mark(), a.usedQuotas()
+	start, used := a.State.Mark(), len(a.counted)
 	a.placed = a.placed[:0]
 	if a.greedy(domain, lo, hi, limit, false) {
 		return true
 	}
 	a.State.Revert(start)
-	a.restoreQuotas(used)
+	a.freeQuotas(used)
 	a.placed = a.placed[:0]
 	if len(a.order) == 1 && len(a.unit.Quotas) < 2 {
 		return false // the greedy choice was exact
@@ -149,7 +149,7 @@ func (a *attempt) tryRange(domain, lo, hi int32, limit uint64) bool {
 		return true
 	}
 	a.State.Revert(start)
-	a.restoreQuotas(used)
+	a.freeQuotas(used)
 	a.placed = a.placed[:0]
 	return false
 }
@@ -210,7 +210,8 @@ func (e *Engine) Most(u *Unit, domain, lo, hi int32, island bool) int {
 	start := e.State.Mark()
 	e.ban(u)
 	a := attempt{Engine: e, unit: u, order: byWeight(u), required: -1}
-	used, most := a.usedQuotas(), 0
+	a.openQuotas()
+	most := 0
 	limits := []uint64{^uint64(0)}
 	if domain < 0 {
 		limits = a.limits(lo, island)
@@ -224,7 +225,7 @@ func (e *Engine) Most(u *Unit, domain, lo, hi int32, island bool) int {
 		a.greedy(domain, lo, hi, limit, true)
 		most = max(most, len(a.placed))
 		e.State.Revert(mark)
-		a.restoreQuotas(used)
+		a.freeQuotas(0)
 	}
 	e.State.Revert(start)
 	return most
@@ -254,27 +255,6 @@ func (a *attempt) unbanFor(part int) {
 			if a.State.Row(node).Owner == selfOwner-1 {
 				a.State.Keep(node, 0)
 			}
-		}
-	}
-}
-
-func (a *attempt) usedQuotas() []map[string]int {
-	var out []map[string]int
-	for i := range a.unit.Quotas {
-		used := make(map[string]int, len(a.unit.Quotas[i].Used))
-		for k, v := range a.unit.Quotas[i].Used {
-			used[k] = v
-		}
-		out = append(out, used)
-	}
-	return out
-}
-
-func (a *attempt) restoreQuotas(used []map[string]int) {
-	for i := range used {
-		clear(a.unit.Quotas[i].Used)
-		for k, v := range used[i] {
-			a.unit.Quotas[i].Used[k] = v
 		}
 	}
 }

@@ -78,10 +78,8 @@ func (e *Engine) Place(u *Unit) (r Result, ok bool) {
 	if u.Topology.Mode == model.TopologyRequire {
 		a.required = levelIndex(e.Catalog.Tree, u.Topology.Level)
 	}
-	used := a.usedQuotas()
-	found := a.run()
-	a.restoreQuotas(used) // the unit may be tried again
-	if !found {
+	a.openQuotas()
+	if !a.run() {
 		e.State.Revert(start)
 		return Result{}, false
 	}
@@ -152,6 +150,8 @@ type attempt struct {
 	// steps is what is left of the exhaustive search's budget.
 	steps         int
 	placed        []Placed
+	quotas        []quota
+	counted       []quotaUse
 	level, domain string
 }
 
@@ -348,7 +348,7 @@ func (a *attempt) tryDomains(domains []int32) bool {
 			left := summaries[k].Members(d) - a.unit.Parts[i].Count
 			spare, ok = spare+left, ok && left >= 0
 		}
-		if !ok || exact && len(options) > 0 && spare >= options[0].spare || !a.within(d) {
+		if !ok || exact && len(options) > 0 && spare >= options[0].spare || !a.within(d) || !a.quotasLet(summaries, a.Catalog.Tree.Domains[d].Lo, a.Catalog.Tree.Domains[d].Hi, false) {
 			continue
 		}
 		if exact {
