@@ -123,6 +123,9 @@ type Step struct {
 	// ReadSource tells to read the job's source in Nomad, at Version, into Put.
 	ReadSource bool
 	Version    int
+	// Failed is an allocation that the reason speaks of: Nomad is asked why it
+	// failed before the record is written. "" is none.
+	Failed string
 	// Register is the job to register, if its modify index in Nomad is still
 	// Index; nil leaves it.
 	Register *api.Job

@@ -19,10 +19,16 @@ import (
 // reason.
 func (j *job) giveUp(bad []trouble, before string) *Step {
 	delete(j.missing, j.key())
-	if !j.severally() {
-		return j.fail(j.summary(bad, before), worst(bad), bad[0].member.Member.Group)
+	var step *Step
+	if j.severally() {
+		step = j.trim(bad, before)
+	} else {
+		step = j.fail(j.summary(bad, before), worst(bad), bad[0].member.Member.Group)
 	}
-	return j.trim(bad, before)
+	if first := bad[0]; step != nil && first.blame == blameMember && first.member.Alloc != nil {
+		step.Failed = first.member.Alloc.ID
+	}
+	return step
 }
 
 // worst is what counts of several troubles: what the cluster did to a gang

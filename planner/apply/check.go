@@ -29,6 +29,8 @@ type Checker struct {
 	// and repinned when pins were last set right.
 	sound    map[key]pinsChecked
 	repinned map[key]time.Time
+	// told is when allocations that are lost were told to stop.
+	told map[string]time.Time
 	// next is when something is due even if nothing happens.
 	next time.Time
 }
@@ -44,7 +46,7 @@ type hashed struct {
 // NewChecker returns a Checker.
 func NewChecker(opts Options) *Checker {
 	return &Checker{opts: opts.withDefaults(), hashes: map[key]hashed{}, missing: map[key]map[troubleKey]time.Time{},
-		sound: map[key]pinsChecked{}, repinned: map[key]time.Time{}}
+		sound: map[key]pinsChecked{}, repinned: map[key]time.Time{}, told: map[string]time.Time{}}
 }
 
 // Check returns the next step for each job that needs one, in the view's
@@ -74,6 +76,7 @@ func (c *Checker) Check(v *observe.View) []Step {
 	keep(c.missing, present)
 	keep(c.sound, present)
 	keep(c.repinned, present)
+	maps.DeleteFunc(c.told, func(id string, _ time.Time) bool { return !r.allocs[id].Lost })
 	return steps
 }
 
@@ -241,14 +244,22 @@ func (j *job) live() []*api.AllocationListStub {
 }
 
 // stoppable are the IDs of the allocations that hold something and that are
-// not told to stop yet. Lost ones are told too: they obey when their node is
-// back.
+// not told to stop yet. Lost ones are told too, now and then: they obey when
+// their node is back, and until then nothing shows that they know.
 func (j *job) stoppable(only func(*api.AllocationListStub) bool) []string {
 	var out []string
 	for _, a := range j.m.Allocs {
-		if _, holds := j.allocs[a.ID]; holds && a.DesiredStatus == api.AllocDesiredStatusRun && only(a) {
-			out = append(out, a.ID)
+		held, holds := j.allocs[a.ID]
+		if !holds || a.DesiredStatus != api.AllocDesiredStatusRun || !only(a) {
+			continue
 		}
+		if held.Lost {
+			if told, ok := j.told[a.ID]; ok && told.Add(j.opts.RetryMax).After(j.now()) {
+				continue
+			}
+			j.told[a.ID] = j.now()
+		}
+		out = append(out, a.ID)
 	}
 	return out
 }

@@ -3,6 +3,9 @@ package apply
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +139,7 @@ func (e *Executor) take(ctx context.Context, v *observe.View, step *Step) (chang
 		return false, err
 	}
 	if step.Put != nil {
+		e.tellWhy(ctx, step)
 		if step.ReadSource {
 			step.Put.Source = e.source(ctx, step)
 			step.Source = step.Put.Source
@@ -185,6 +189,49 @@ func (e *Executor) stop(ctx context.Context, namespace, id string) error {
 		return nil
 	}
 	return err
+}
+
+// tellWhy completes a reason that speaks of a member that has failed. That
+// Nomad cannot say why changes nothing.
+func (e *Executor) tellWhy(ctx context.Context, step *Step) {
+	if step.Failed == "" {
+		return
+	}
+	a, _, err := e.client.Allocations().Info(step.Failed, (&api.QueryOptions{Namespace: step.Namespace}).WithContext(ctx))
+	if err != nil {
+		return
+	}
+	why := lastEvent(a)
+	if why == "" {
+		return
+	}
+	tell := func(text string) string { return strings.Replace(text, hasFailed, hasFailed+" "+why, 1) }
+	step.Reason, step.Put.Reason = tell(step.Reason), tell(step.Put.Reason)
+	if h := step.Put.History; len(h) > 0 {
+		h[0].Text = tell(h[0].Text)
+	}
+}
+
+// lastEvent is what the client said last about a task of an allocation that
+// failed.
+func lastEvent(a *api.Allocation) string {
+	var last *api.TaskEvent
+	task := ""
+	for _, name := range slices.Sorted(maps.Keys(a.TaskStates)) {
+		state := a.TaskStates[name]
+		if state == nil || !state.Failed {
+			continue
+		}
+		for _, e := range state.Events {
+			if e != nil && e.DisplayMessage != "" && (e.Type == api.TaskTerminated || e.Type == api.TaskDriverFailure || e.Type == api.TaskSetupFailure) && (last == nil || e.Time > last.Time) {
+				last, task = e, name
+			}
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return fmt.Sprintf("(task %q: %s)", task, strings.TrimSuffix(strings.TrimSpace(last.DisplayMessage), "."))
 }
 
 // source reads the job file of a version; nil if Nomad does not have it.

@@ -3,6 +3,7 @@ package apply_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devnomad"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/apply"
 	"github.com/caravan-sched/caravan/planner/config"
@@ -27,7 +29,11 @@ import (
 // the planner that act on it.
 type real struct {
 	t       *testing.T
-	cluster *nomadproc.Cluster
+	cluster devcluster.Cluster
+	// faults are files with the simulated faults of each node's GPUs.
+	faults map[string]string
+	// plugin is the device plugin's binary.
+	plugin  string
 	client  *api.Client
 	store   *record.Store
 	observe *observe.Observer
@@ -40,21 +46,41 @@ func startReal(t *testing.T, opts apply.Options) *real {
 	if !ok {
 		t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
 	}
-	plugin := filepath.Join(t.TempDir(), "nomad-device-caravan")
-	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
+	return start(t, opts, func(ctx context.Context, spec devcluster.Spec) (devcluster.Cluster, error) {
+		return nomadproc.Start(ctx, bin, spec)
+	})
+}
+
+func startStandIn(t *testing.T, opts apply.Options) *real {
+	t.Helper()
+	return start(t, opts, func(ctx context.Context, spec devcluster.Spec) (devcluster.Cluster, error) {
+		return devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: time.Second})
+	})
+}
+
+func start(t *testing.T, opts apply.Options, begin func(context.Context, devcluster.Spec) (devcluster.Cluster, error)) *real {
+	t.Helper()
+	dir := t.TempDir()
+	r := &real{t: t, faults: map[string]string{}, plugin: filepath.Join(dir, "nomad-device-caravan")}
+	if out, err := exec.Command("go", "build", "-o", r.plugin, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
 		t.Fatalf("build the device plugin: %v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	spec := devcluster.Spec{}
 	for i := range 3 {
+		name := fmt.Sprintf("n%d", i)
+		r.faults[name] = filepath.Join(dir, name+".faults")
+		if err := os.WriteFile(r.faults[name], nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		spec.Nodes = append(spec.Nodes, devcluster.Node{
-			Name: fmt.Sprintf("n%d", i), Meta: map[string]string{"caravan_rack": fmt.Sprintf("r%d", i/2)},
-			Plugins: []devcluster.Plugin{{Name: "nomad-device-caravan", Path: plugin,
-				Config: fmt.Sprintf("enabled = true\nsource = \"mock:dgxh100\"\nmock_seed = \"n%d\"\n", i)}},
+			Name: name, Meta: map[string]string{"caravan_rack": fmt.Sprintf("r%d", i/2)},
+			Plugins: []devcluster.Plugin{{Name: "nomad-device-caravan", Path: r.plugin,
+				Config: fmt.Sprintf("enabled = true\nsource = \"mock:dgxh100\"\nmock_seed = %q\nmock_faults = %q\nfingerprint_period = \"1s\"\n", name, r.faults[name])}},
 		})
 	}
-	c, err := nomadproc.Start(ctx, bin, spec)
+	c, err := begin(ctx, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +94,10 @@ func startReal(t *testing.T, opts apply.Options) *real {
 	}
 	cfg := config.Default()
 	store := record.NewStore(c.Client(), "")
-	return &real{t: t, cluster: c, client: c.Client(), store: store,
-		observe: observe.New(observe.Options{Client: c.Client(), Records: store, Config: &cfg}),
-		exec:    apply.NewExecutor(c.Client(), store, opts)}
+	r.cluster, r.client, r.store = c, c.Client(), store
+	r.observe = observe.New(observe.Options{Client: c.Client(), Records: store, Config: &cfg})
+	r.exec = apply.NewExecutor(c.Client(), store, opts)
+	return r
 }
 
 // look waits for a view; Nomad may not answer at its start.

@@ -80,7 +80,7 @@ func (j *job) trouble(s observe.MemberState) *trouble {
 		if !j.failureCounts(s) {
 			return nil
 		}
-		t.text, t.blame = "has failed"+j.lastEvent(s)+" and is not started again", blameMember
+		t.text, t.blame = hasFailed+" and is not started again", blameMember
 	default:
 		t.text = "is gone, and Nomad has not placed it again within " + j.opts.Settle.String()
 		if n := j.node(s.Member.Node); n != nil && n.Unschedulable != "" {
@@ -89,6 +89,10 @@ func (j *job) trouble(s observe.MemberState) *trouble {
 	}
 	return t
 }
+
+// hasFailed is in the reason of a failure; why it failed is put behind it when
+// the step is taken, for that is read from Nomad only then.
+const hasFailed = "has failed"
 
 // failureCounts says whether a member that has ended badly is anybody's
 // business: in a gang the others wait for it in vain. Members that stand alone
@@ -175,29 +179,6 @@ func (j *job) preempting() string {
 		}
 	}
 	return j.m.Model.Type
-}
-
-// lastEvent is what Nomad's client said last about a member that failed.
-func (j *job) lastEvent(s observe.MemberState) string {
-	if s.Alloc == nil {
-		return ""
-	}
-	var last *api.TaskEvent
-	task := ""
-	for name, state := range s.Alloc.TaskStates {
-		if state == nil || !state.Failed {
-			continue
-		}
-		for _, e := range state.Events {
-			if e != nil && e.Type == api.TaskTerminated && (last == nil || e.Time > last.Time || e.Time == last.Time && name < task) {
-				last, task = e, name
-			}
-		}
-	}
-	if last == nil || last.DisplayMessage == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (task %q: %s)", task, strings.TrimSuffix(strings.TrimSpace(last.DisplayMessage), "."))
 }
 
 func (j *job) who(s observe.MemberState) string {

@@ -112,9 +112,12 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 	}
 	m.Model.Submitted = submitted(e.job, rec)
 	m.Model.Deadline = e.spec.DeadlineFor(m.Model.Submitted)
+	// What is lost counts as gone for the decision; the Snapshot has it all the
+	// same, and nothing it held is given away.
 	live := 0
 	for _, a := range allocs {
 		switch s := stateOf(a, st.nodeStatus(a.NodeID)); {
+		case s == AllocLost:
 		case s.Holds():
 			live++
 		case s == AllocComplete && a.DesiredStatus == api.AllocDesiredStatusRun && m.Model.Type == api.JobTypeBatch &&

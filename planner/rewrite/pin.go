@@ -67,6 +67,7 @@ func Repin(cur, orig *api.Job, members []model.Member, c *Cluster, done ...Place
 		// then refused whole.
 		job.AllAtOnce = new(true)
 	}
+	watchHealth(orig, job)
 	calmUpdates(job)
 	return job, nil
 }

@@ -189,6 +189,7 @@ func calmUpdates(job *api.Job) {
 		return
 	}
 	job.Update = &api.UpdateStrategy{MaxParallel: new(0)}
+	// Nobody but Caravan rolls; see watchHealth for what the block says.
 	for _, g := range job.TaskGroups {
 		g.Update = nil
 	}

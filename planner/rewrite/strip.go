@@ -105,6 +105,9 @@ func restore(job, orig *api.Job, pinned bool) {
 	if calm {
 		job.Update = orig.Update.Copy()
 	}
+	if calm && pinned {
+		job.Migrate = orig.Migrate.Copy()
+	}
 	for _, g := range job.TaskGroups {
 		o := lookup(orig, nameOf(g))
 		if o == nil {
@@ -112,6 +115,9 @@ func restore(job, orig *api.Job, pinned bool) {
 		}
 		if calm {
 			g.Update = o.Update.Copy()
+		}
+		if calm && pinned {
+			g.Migrate = o.Migrate.Copy()
 		}
 		if pinned && g.Scaling == nil && o.Scaling != nil {
 			scaling := *o.Scaling

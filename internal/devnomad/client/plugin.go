@@ -18,56 +18,32 @@ import (
 // the node starts without them. It is real time: the plugin is a process.
 const firstFingerprint = 20 * time.Second
 
-// plugin is a device plugin process and what it fingerprinted.
+// plugin is a device plugin and what it fingerprinted.
 type plugin struct {
-	name   string
-	proc   *host.Plugin
-	client *device.Client
-	cancel context.CancelFunc
+	spec    devcluster.Plugin
+	changed func()
+	logf    func(string, ...any)
+	cancel  context.CancelFunc
 
 	mu     sync.Mutex
+	proc   *host.Plugin
+	client *device.Client
+	closed bool
 	groups []device.Group
 }
 
 // startPlugin launches a plugin and waits for its first fingerprint. changed
 // is called after every later one.
 func startPlugin(ctx, run context.Context, p devcluster.Plugin, changed func(), logf func(string, ...any)) (*plugin, error) {
-	proc, err := host.Launch(ctx, host.Options{Path: p.Path, Config: p.Config})
+	out := &plugin{spec: p, changed: changed, logf: logf}
+	client, err := out.launch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	client, err := proc.Device()
-	if err != nil {
-		proc.Close()
-		return nil, fmt.Errorf("plugin %s: %w", p.Name, err)
-	}
 	stream, cancel := context.WithCancel(run)
-	out := &plugin{name: p.Name, proc: proc, client: client, cancel: cancel}
+	out.cancel = cancel
 	first := make(chan struct{})
-	var once sync.Once
-	go func() {
-		defer once.Do(func() { close(first) })
-		err := client.Fingerprint(stream, func(groups []device.Group) error {
-			out.mu.Lock()
-			out.groups = groups
-			out.mu.Unlock()
-			seen := false
-			once.Do(func() { close(first); seen = true })
-			if !seen {
-				changed()
-			}
-			return nil
-		})
-		if err == nil || stream.Err() != nil {
-			return
-		}
-		// As in Nomad, a broken fingerprint stream takes all devices away.
-		logf("plugin %s: fingerprint: %v", p.Name, err)
-		out.mu.Lock()
-		out.groups = nil
-		out.mu.Unlock()
-		changed()
-	}()
+	go out.follow(stream, client, sync.OnceFunc(func() { close(first) }))
 	timer := time.NewTimer(firstFingerprint)
 	defer timer.Stop()
 	select {
@@ -81,9 +57,92 @@ func startPlugin(ctx, run context.Context, p devcluster.Plugin, changed func(), 
 	return out, nil
 }
 
+// launch starts the plugin's process.
+func (p *plugin) launch(ctx context.Context) (*device.Client, error) {
+	proc, err := host.Launch(ctx, host.Options{Path: p.spec.Path, Config: p.spec.Config})
+	if err != nil {
+		return nil, err
+	}
+	client, err := proc.Device()
+	if err != nil {
+		proc.Close()
+		return nil, fmt.Errorf("plugin %s: %w", p.spec.Name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		proc.Close()
+		return nil, fmt.Errorf("plugin %s: the node stops", p.spec.Name)
+	}
+	p.proc, p.client = proc, client
+	return client, nil
+}
+
+// follow keeps what the plugin fingerprints. As in Nomad, a plugin that died is
+// started again and keeps its devices meanwhile; one whose fingerprint stream
+// breaks has none until the client is started again.
+func (p *plugin) follow(ctx context.Context, client *device.Client, first func()) {
+	defer first()
+	began := false
+	for {
+		err := client.Fingerprint(ctx, func(groups []device.Group) error {
+			p.mu.Lock()
+			p.groups = groups
+			p.mu.Unlock()
+			if began {
+				p.changed()
+			}
+			began = true
+			first()
+			return nil
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if p.exited() {
+			p.logf("plugin %s exited, and is started again: %v", p.spec.Name, err)
+			if client, err = p.launch(ctx); err == nil {
+				continue
+			}
+		}
+		p.logf("plugin %s: fingerprint: %v", p.spec.Name, err)
+		p.mu.Lock()
+		p.groups = nil
+		p.mu.Unlock()
+		p.changed()
+		return
+	}
+}
+
+// exited says whether the plugin's process is gone. The stream may break a
+// moment before the process is known to be.
+func (p *plugin) exited() bool {
+	p.mu.Lock()
+	proc := p.proc
+	p.mu.Unlock()
+	for range 50 {
+		if proc.Exited() {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
 func (p *plugin) close() {
 	p.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
 	p.proc.Close()
+}
+
+// reserve asks the plugin for devices.
+func (p *plugin) reserve(ctx context.Context, ids []string) (device.Reservation, error) {
+	p.mu.Lock()
+	client := p.client
+	p.mu.Unlock()
+	return client.Reserve(ctx, ids)
 }
 
 // devices are the plugin's groups as the node shows them.
@@ -155,7 +214,7 @@ func (c *Client) reserve(ctx context.Context, devices []*api.AllocatedDeviceReso
 		if owner == nil {
 			return nil, fmt.Errorf("reserve devices: no plugin has %s/%s/%s", d.Vendor, d.Type, d.Name)
 		}
-		res, err := owner.client.Reserve(ctx, d.DeviceIDs)
+		res, err := owner.reserve(ctx, d.DeviceIDs)
 		if err != nil {
 			return nil, fmt.Errorf("reserve devices: %w", err)
 		}

@@ -1,0 +1,418 @@
+package apply_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/apply"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// TestTroubleOnNomad and TestTroubleOnStandIn play the troubles of real
+// clusters. In each a gang ends up running whole or queued whole.
+func TestTroubleOnNomad(t *testing.T) { troubles(t, startReal(t, troubleOptions())) }
+
+func TestTroubleOnStandIn(t *testing.T) { troubles(t, startStandIn(t, troubleOptions())) }
+
+func troubleOptions() apply.Options {
+	return apply.Options{Deadline: 20 * time.Second, RetryInitial: time.Second, Settle: 3 * time.Second, Sick: 2 * time.Second, Vanished: 30 * time.Second}
+}
+
+func troubles(t *testing.T, r *real) {
+	t.Run("a drain moves a service gang whole", func(t *testing.T) { r.drained(t, "service") })
+	t.Run("a drain moves a batch gang whole", func(t *testing.T) { r.drained(t, "batch") })
+	t.Run("a sick GPU", r.sickGPU)
+	t.Run("a device plugin that restarts", r.pluginRestarts)
+	t.Run("a client that restarts", r.clientRestarts)
+	t.Run("Nomad's own preemption", r.preempted)
+	t.Run("pins edited by hand", r.handEdited)
+	t.Run("an earlier version comes back", r.reverted)
+	t.Run("a member that fails", r.failing)
+	t.Run("a member completes and another is drained", r.completedThenDrained)
+	t.Run("a node that is cut off", r.unknown)
+}
+
+// whole checks that of a gang all live allocations are where they were decided.
+func (r *real) whole(v *observe.View, job string, members int) *observe.Managed {
+	r.t.Helper()
+	m := r.exact(v, job, members)
+	live := 0
+	for _, a := range v.Snapshot.Allocs {
+		if a.Job == job && !a.Lost {
+			live++
+		}
+	}
+	if live != members {
+		r.t.Errorf("job %s has %d live allocations, want %d", job, live, members)
+	}
+	return m
+}
+
+// told checks that the job's history tells of something.
+func (r *real) told(job string, words ...string) {
+	r.t.Helper()
+	rec, err := r.store.Get(r.t.Context(), "default", job)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range rec.History {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(e.Text, w) }) {
+			return
+		}
+	}
+	r.t.Errorf("the history tells nothing of %q: %+v", words, rec.History)
+}
+
+func (r *real) drain(node string, spec *api.DrainSpec) {
+	r.t.Helper()
+	if _, err := r.client.Nodes().UpdateDrainOpts(node, &api.DrainOptions{DrainSpec: spec, MarkEligible: spec == nil}, nil); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *real) running(job string, members int) func(*observe.View) bool {
+	return func(v *observe.View) bool {
+		return settledJob(job, members)(v) && !slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == job && a.Stopping })
+	}
+}
+
+func (r *real) drained(t *testing.T, kind string) {
+	r.t = t
+	job := "drained-" + kind
+	r.register(gatedFile(realJob(job, kind, "job", 2, 8, "/bin/sleep", "600")))
+	m := r.whole(r.until("running", r.running(job, 2)), job, 2)
+	node := m.Members[0].Member.Node
+	r.drain(node, &api.DrainSpec{Deadline: time.Hour})
+	r.until("rolled back", phase(job, record.PhaseRollback))
+	v := r.until("running elsewhere", r.running(job, 2))
+	for _, s := range r.whole(v, job, 2).Members {
+		if s.Member.Node == node {
+			t.Error("a member is on the drained node")
+		}
+	}
+	r.told(job, "the node is drained", "the gang of 2 is stopped whole")
+	r.drain(node, nil)
+	r.purge(job)
+}
+
+func (r *real) sickGPU(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("sick", "service", "job", 2, 4, "/bin/sleep", "600")))
+	m := r.whole(r.until("running", r.running("sick", 2)), "sick", 2)
+	a := m.Members[1].Alloc
+	sick := m.Members[1].Member.GPUs[0]
+	var index int
+	for _, n := range r.look().Snapshot.Nodes {
+		if n.ID == a.NodeID {
+			index = slices.IndexFunc(n.GPUs, func(g model.GPU) bool { return g.UUID == sick })
+		}
+	}
+	if err := os.WriteFile(r.faults[a.NodeName], []byte(strconv.Itoa(index)+" remap_pending\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.until("rolled back", phase("sick", record.PhaseRollback))
+	v := r.until("running without it", r.running("sick", 2))
+	for _, s := range r.whole(v, "sick", 2).Members {
+		if slices.Contains(s.Member.GPUs, sick) {
+			t.Error("a member has the sick GPU")
+		}
+	}
+	r.told("sick", "1 of its 4 GPUs reported unhealthy", sick)
+	if err := os.WriteFile(r.faults[a.NodeName], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.purge("sick")
+}
+
+// undisturbed turns the loop for a while and checks that nothing happens to a
+// running job.
+func (r *real) undisturbed(job string, members int, what string, for_ time.Duration, disturb func()) {
+	r.t.Helper()
+	before := r.whole(r.until("running", r.running(job, members)), job, members)
+	version := r.versions(job)
+	disturb()
+	for end := time.Now().Add(for_); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		r.cycle()
+	}
+	after := r.whole(r.until("still running", r.running(job, members)), job, members)
+	for i, s := range after.Members {
+		if s.Alloc.ID != before.Members[i].Alloc.ID {
+			r.t.Errorf("%s: member %d was replaced", what, i)
+		}
+	}
+	if got := r.versions(job); got != version {
+		r.t.Errorf("%s made %d versions", what, got-version)
+	}
+}
+
+func (r *real) pluginRestarts(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("plugin", "service", "job", 2, 8, "/bin/sleep", "600")))
+	r.undisturbed("plugin", 2, "a plugin's restart", 4*time.Second, func() {
+		killed := 0
+		links, err := filepath.Glob("/proc/[0-9]*/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range links {
+			if exe, err := os.Readlink(link); err != nil || filepath.Base(exe) != filepath.Base(r.plugin) || !r.ours(filepath.Dir(link)) {
+				continue
+			}
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := os.FindProcess(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Kill(); err == nil {
+				killed++
+			}
+		}
+		if killed != 3 {
+			t.Fatalf("%d plugins were killed, want 3", killed)
+		}
+	})
+	r.until("the GPUs are listed again", func(v *observe.View) bool {
+		for _, n := range v.Snapshot.Nodes {
+			if len(n.GPUs) != 8 {
+				return false
+			}
+		}
+		return true
+	})
+	r.purge("plugin")
+}
+
+// ours says whether a process belongs to this test's cluster: all share what
+// the test has set in their environment or are its descendants.
+func (r *real) ours(proc string) bool {
+	for range 6 {
+		stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+		if err != nil {
+			return false
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		words := strings.Fields(rest)
+		if len(words) < 2 {
+			return false
+		}
+		if words[1] == strconv.Itoa(os.Getpid()) {
+			return true
+		}
+		proc = filepath.Join("/proc", words[1])
+	}
+	return false
+}
+
+func (r *real) clientRestarts(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("restart", "service", "job", 2, 8, "/bin/sleep", "600")))
+	m := r.whole(r.until("running", r.running("restart", 2)), "restart", 2)
+	name := m.Members[0].Alloc.NodeName
+	r.undisturbed("restart", 2, "a client's restart", 3*time.Second, func() {
+		if err := r.cluster.StopNode(name); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.cluster.StartNode(name); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r.purge("restart")
+}
+
+// preempted: a system job, for which Nomad's preemption is on by default,
+// evicts one member.
+func (r *real) preempted(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("victim", "service", "job", 2, 8, "/bin/sleep", "600")))
+	m := r.whole(r.until("running", r.running("victim", 2)), "victim", 2)
+	node := m.Members[1].Member.Node
+	thief := realJob("evictor", "system", "none", 1, 1, "/bin/sleep", "600")
+	thief.Meta, thief.TaskGroups[0].Count, thief.TaskGroups[0].ReschedulePolicy, thief.Priority = nil, nil, nil, ptr(90)
+	thief.Constrain(api.NewConstraint("${node.unique.id}", "=", node))
+	r.register(thief)
+	r.until("rolled back", phase("victim", record.PhaseRollback))
+	v := r.until("running elsewhere", r.running("victim", 2))
+	for _, s := range r.whole(v, "victim", 2).Members {
+		if s.Member.Node == node {
+			t.Error("a member is on the evictor's node")
+		}
+	}
+	r.told("victim", "evicted by Nomad's own preemption", "the gang of 2 is stopped whole")
+	r.purge("victim")
+	if _, _, err := r.client.Jobs().Deregister("evictor", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the evictor is gone", func(v *observe.View) bool {
+		return !slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == "evictor" })
+	})
+}
+
+func (r *real) handEdited(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("edited", "service", "job", 2, 8, "/bin/sleep", "600")))
+	before := r.whole(r.until("running", r.running("edited", 2)), "edited", 2)
+	cur, _, err := r.client.Jobs().Info("edited", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cur.TaskGroups[0].Constraints {
+		if c.LTarget == "${node.unique.id}" {
+			c.RTarget = ".*"
+		}
+	}
+	r.register(cur)
+	v := r.until("set right", func(v *observe.View) bool {
+		m, ok := v.Job("default", "edited")
+		return ok && strings.Contains(m.Record.History[0].Text, "changed in Nomad itself") && !strings.Contains(fmt.Sprint(*m.Current.TaskGroups[0].Constraints[len(m.Current.TaskGroups[0].Constraints)-1]), ".*") && r.running("edited", 2)(v)
+	})
+	for i, s := range r.whole(v, "edited", 2).Members {
+		if s.Alloc.ID != before.Members[i].Alloc.ID {
+			t.Errorf("member %d was replaced", i)
+		}
+	}
+	r.purge("edited")
+}
+
+// reverted: somebody takes the job back to the version before, pins and all,
+// as Nomad does by itself when a deployment fails.
+func (r *real) reverted(t *testing.T) {
+	r.t = t
+	r.register(gatedFile(realJob("reverted", "service", "job", 2, 8, "/bin/sleep", "601")))
+	r.until("running", r.running("reverted", 2))
+	stale := uint64(r.versions("reverted"))
+	r.register(gatedFile(realJob("reverted", "service", "job", 2, 8, "/bin/sleep", "602")))
+	args := func(want string) func(*observe.View) bool {
+		return func(v *observe.View) bool {
+			m, ok := v.Job("default", "reverted")
+			return ok && m.Record != nil && m.Record.Original != nil && r.running("reverted", 2)(v) &&
+				strings.Contains(fmt.Sprint(m.Record.Original.TaskGroups[0].Tasks[0].Config["args"]), want)
+		}
+	}
+	r.until("the second version runs", args("602"))
+	if _, _, err := r.client.Jobs().Revert("reverted", stale, nil, nil, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	v := r.until("the first version runs", args("601"))
+	m := r.whole(v, "reverted", 2)
+	for _, s := range m.Members {
+		info, _, err := r.client.Allocations().Info(s.Alloc.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(info.Job.TaskGroups[0].Tasks[0].Config["args"]); !strings.Contains(got, "601") {
+			t.Errorf("member %d runs %s", s.Member.Index, got)
+		}
+	}
+	r.purge("reverted")
+}
+
+func (r *real) failing(t *testing.T) {
+	r.t = t
+	j := realJob("failing", "batch", "job", 2, 8, "/bin/sh", "-c", "sleep $((2 + 600 * NOMAD_ALLOC_INDEX)); exit 3")
+	j.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: ptr(0), Unlimited: ptr(false)}
+	r.register(gatedFile(j))
+	v := r.until("queued for good", func(v *observe.View) bool {
+		m, ok := v.Job("default", "failing")
+		return ok && m.Record != nil && m.Record.Held != "" && m.Record.Phase == record.PhaseQueued
+	})
+	m, _ := v.Job("default", "failing")
+	for _, want := range []string{"has failed", "Exit Code: 3", "allows 0 more tries", "stop the job and submit it again"} {
+		if !strings.Contains(m.Model.Hold, want) {
+			t.Errorf("hold %q, want %q", m.Model.Hold, want)
+		}
+	}
+	if !rewrite.IsGated(m.Current) || slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == "failing" }) {
+		t.Error("it is not queued whole")
+	}
+	r.purge("failing")
+}
+
+// completedThenDrained: the gang waits whole, and nobody runs a second time.
+func (r *real) completedThenDrained(t *testing.T) {
+	r.t = t
+	log := filepath.Join(t.TempDir(), "ran")
+	r.register(gatedFile(realJob("half", "batch", "job", 2, 8, "/bin/sh", "-c", "echo x >>"+log+"; sleep $((1 + 600 * NOMAD_ALLOC_INDEX))")))
+	v := r.until("one has completed", func(v *observe.View) bool {
+		m, ok := v.Job("default", "half")
+		return ok && len(m.Members) == 2 && (m.Members[0].State == observe.AllocComplete || m.Members[1].State == observe.AllocComplete) && m.Record.Phase == record.PhaseRunning
+	})
+	m, _ := v.Job("default", "half")
+	node := ""
+	for _, s := range m.Members {
+		if s.State == observe.AllocPlaced {
+			node = s.Member.Node
+		}
+	}
+	r.drain(node, &api.DrainSpec{Deadline: time.Hour})
+	r.until("queued", phase("half", record.PhaseQueued))
+	r.drain(node, nil)
+	for range 10 {
+		v = r.cycle()
+	}
+	m, _ = v.Job("default", "half")
+	if !strings.Contains(m.Model.Hold, "1 of 2 members have completed") || !strings.Contains(m.Model.Hold, "stop the job and submit it again") {
+		t.Errorf("hold %q", m.Model.Hold)
+	}
+	ran, err := os.ReadFile(log)
+	if err != nil || strings.Count(string(ran), "x") != 2 {
+		t.Errorf("members started %q, %v; want two", ran, err)
+	}
+	if slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == "half" }) {
+		t.Error("something runs on")
+	}
+	r.purge("half")
+}
+
+// unknown: under disconnect { replace = false } the member is unknown; it
+// counts as gone, and its GPUs stay fenced until its node is back.
+func (r *real) unknown(t *testing.T) {
+	r.t = t
+	j := realJob("unknown", "service", "job", 2, 8, "/bin/sleep", "600")
+	j.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: ptr(time.Hour), Replace: ptr(false)}
+	r.register(gatedFile(j))
+	m := r.whole(r.until("running", r.running("unknown", 2)), "unknown", 2)
+	lost := m.Members[0].Alloc
+	if err := r.cluster.StopNode(lost.NodeName); err != nil {
+		t.Fatal(err)
+	}
+	r.until("rolled back", phase("unknown", record.PhaseRollback))
+	v := r.until("running elsewhere", r.running("unknown", 2))
+	for _, s := range r.whole(v, "unknown", 2).Members {
+		if s.Member.Node == lost.NodeID {
+			t.Error("a member is on the lost node")
+		}
+	}
+	// Fenced: either it holds its GPUs still, or nothing can be placed there.
+	fenced := func(v *observe.View) bool {
+		return slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.ID == lost.ID }) ||
+			slices.ContainsFunc(v.Snapshot.Nodes, func(n model.Node) bool { return n.ID == lost.NodeID && n.Unschedulable != "" })
+	}
+	if !fenced(v) {
+		t.Error("the lost member's GPUs are not fenced")
+	}
+	r.told("unknown", "no contact with the node", "stay fenced")
+	if err := r.cluster.StartNode(lost.NodeName); err != nil {
+		t.Fatal(err)
+	}
+	v = r.until("the node is back and free", func(v *observe.View) bool { return !fenced(v) })
+	// By then its client has said itself what became of the member.
+	if info, _, err := r.client.Allocations().Info(lost.ID, nil); err != nil || info.ClientStatus == api.AllocClientStatusLost || info.ClientStatus == api.AllocClientStatusUnknown {
+		t.Errorf("the lost member is %s, %v", info.ClientStatus, err)
+	}
+	r.whole(v, "unknown", 2)
+	r.purge("unknown")
+}
