@@ -244,27 +244,33 @@ func (c *Catalog) sparing(node int32, can uint64, need int, offers []uint64, sel
 }
 
 // score orders nodes for one more member of k GPUs, lower first: inside an
-// island rather than across; not breaking a whole node; not breaking a whole
-// island; leaving little over in the island; leaving little over in the node.
+// island rather than across; not breaking a whole island; not breaking a whole
+// node; leaving little over in the island; leaving little over in the node. A
+// whole island counts for more than a whole node because NVLink is what is
+// scarce: a node without it loses little by being shared.
 func score(n *topo.Node, usable, free uint64, k int, islandFits bool) uint32 {
 	var s uint32
 	if !islandFits {
-		s |= 1 << 20
+		s |= acrossBit
 	}
 	left := bits.OnesCount64(free) - k
 	if free == usable && left > 0 {
-		s |= 1 << 19
+		s |= 1 << 18
 	}
 	if islandFits {
-		least, whole := topo.MaxGPUs, false
+		least, breaks := topo.MaxGPUs, true
 		for _, island := range n.Shape.Islands {
-			c := bits.OnesCount64(island & free)
-			if c >= k && c-k < least {
-				least, whole = c-k, island&free == island&usable
+			over := bits.OnesCount64(island&free) - k
+			if over < 0 {
+				continue
+			}
+			whole := over > 0 && island&free == island
+			if breaks && !whole || whole == breaks && over < least {
+				least, breaks = over, whole
 			}
 		}
-		if whole && least > 0 {
-			s |= 1 << 18
+		if breaks {
+			s |= 1 << 19
 		}
 		s |= uint32(least) << 8
 	}

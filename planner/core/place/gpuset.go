@@ -9,7 +9,8 @@ import (
 
 // chooser picks the GPUs of a member within a node. It prefers, in this order,
 // a set inside one NVLink island, the best bandwidth for a ring, and the set
-// whose rest is worth most: whole islands stay whole, pairs stay pairs. Its
+// whose rest is worth most: what is broken already is used up before anything
+// whole, pairs stay pairs. Its
 // answers are kept, since nodes built alike meet the same masks again.
 type chooser struct {
 	known map[chooserKey][]int8
@@ -83,6 +84,7 @@ type setScore struct {
 	islands     int // negative: how many islands the set touches
 	bottleneck  float64
 	sum         float64
+	broken      int     // negative: how many whole islands it takes a part of
 	restIslands int     // squares of what is left in each island
 	restJoins   float64 // see joins
 	restNUMA    int
@@ -96,6 +98,8 @@ func (a setScore) better(b setScore) bool {
 		return a.bottleneck > b.bottleneck
 	case a.sum != b.sum:
 		return a.sum > b.sum
+	case a.broken != b.broken:
+		return a.broken > b.broken
 	case a.restIslands != b.restIslands:
 		return a.restIslands > b.restIslands
 	case a.restJoins != b.restJoins:
@@ -138,6 +142,9 @@ func rate(s *topo.Shape, mask, set uint64) setScore {
 	for _, island := range s.Islands {
 		if island&set != 0 {
 			score.islands--
+			if island&mask == island && island&^set != 0 {
+				score.broken--
+			}
 		}
 		left := bits.OnesCount64(island & mask &^ set)
 		score.restIslands += left * left

@@ -10,20 +10,40 @@ import (
 
 // tryNodes looks for one node, or one island, that takes the whole unit.
 func (a *attempt) tryNodes(island bool) bool {
-	gpus := 0
-	for _, i := range a.order {
-		gpus += a.unit.Parts[i].Count * a.unit.Parts[i].Request.GPUs
-	}
-	if gpus > a.Catalog.Tree.MostGPUs {
+	if a.need() > a.Catalog.Tree.MostGPUs {
 		return false
 	}
 	if part := a.order[0]; len(a.order) == 1 && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0 && a.unit.Parts[part].Count <= topo.MaxGPUs {
 		within := a.Catalog.Tree.Domains[a.unit.Within]
 		s := a.profile(a.unit.Parts[part].Request).summary
-		node, ok := s.Tightest(within.Lo, within.Hi, a.unit.Parts[part].Count, island, a.hasRequired)
+		count := a.unit.Parts[part].Count
+		node, ok := s.Tightest(within.Lo, within.Hi, count, island, a.inIslands(part, count))
+		if !ok {
+			node, ok = s.Tightest(within.Lo, within.Hi, count, island, a.hasRequired)
+		}
 		return ok && a.tryNode(node, island)
 	}
 	return a.tryEachNode(island)
+}
+
+// inIslands accepts nodes on which each of count members has an island for its
+// GPUs, so that none is across islands.
+func (a *attempt) inIslands(part, count int) func(node int32) bool {
+	r := a.unit.Parts[part].Request
+	return func(node int32) bool {
+		if !a.hasRequired(node) {
+			return false
+		}
+		shape, free := a.Catalog.Tree.Nodes[node].Shape, a.State.Row(node).GPUs
+		if r.GPUs < 2 || len(shape.Islands) < 2 {
+			return true
+		}
+		n := 0
+		for _, island := range shape.Islands {
+			n += a.Catalog.capacity(r, node, free&island)
+		}
+		return n >= count
+	}
 }
 
 // hasRequired reports whether a node has the level required.
@@ -37,7 +57,7 @@ func (a *attempt) tryNode(node int32, island bool) bool {
 	if island {
 		level = atIsland
 	}
-	for _, limit := range a.limits(node, island) {
+	for _, limit := range a.limits(node, island, a.need()) {
 		if a.unit.Only != nil {
 			limit &= a.unit.Only.GPUs
 		}
@@ -92,21 +112,34 @@ func (a *attempt) tryEachNode(island bool) bool {
 	return false
 }
 
-// limits are the GPU sets of a node to be tried: all, or each island, the one
-// with the fewest free first.
-func (a *attempt) limits(node int32, island bool) []uint64 {
-	if !island {
+// limits are the GPU sets of a node to be tried for need GPUs: all, or each
+// island; first those that are not whole or would be used up, and of them the
+// one with the fewest free.
+func (a *attempt) limits(node int32, island bool, need int) []uint64 {
+	islands := a.Catalog.Tree.Nodes[node].Shape.Islands
+	if !island || len(islands) == 0 {
 		return []uint64{^uint64(0)}
 	}
 	free := a.State.Row(node).GPUs
-	islands := slices.Clone(a.Catalog.Tree.Nodes[node].Shape.Islands)
-	if len(islands) == 0 {
-		return []uint64{^uint64(0)}
+	cost := func(i uint64) int {
+		n := bits.OnesCount64(i & free)
+		if i&free == i && n > need {
+			n += topo.MaxGPUs
+		}
+		return n
 	}
-	slices.SortStableFunc(islands, func(x, y uint64) int {
-		return cmp.Compare(bits.OnesCount64(x&free), bits.OnesCount64(y&free))
-	})
+	islands = slices.Clone(islands)
+	slices.SortStableFunc(islands, func(x, y uint64) int { return cmp.Compare(cost(x), cost(y)) })
 	return islands
+}
+
+// need is how many GPUs the whole unit takes.
+func (a *attempt) need() int {
+	gpus := 0
+	for _, i := range a.order {
+		gpus += a.unit.Parts[i].Count * a.unit.Parts[i].Request.GPUs
+	}
+	return gpus
 }
 
 // Fill places count members of a request in a domain that has room for them,
@@ -214,7 +247,7 @@ func (e *Engine) Most(u *Unit, domain, lo, hi int32, island bool) int {
 	most := 0
 	limits := []uint64{^uint64(0)}
 	if domain < 0 {
-		limits = a.limits(lo, island)
+		limits = a.limits(lo, island, a.need())
 	}
 	for _, limit := range limits {
 		if u.Only != nil {
@@ -288,7 +321,7 @@ func (a *attempt) pickInIsland(r *Request, node int32, free uint64, members int)
 	if r.GPUs < 2 || len(a.Catalog.Tree.Nodes[node].Groups) < 2 {
 		return Placed{}, false
 	}
-	for _, island := range a.limits(node, true) {
+	for _, island := range a.limits(node, true, r.GPUs) {
 		if a.Catalog.capacity(r, node, free&island) == 0 {
 			continue
 		}
@@ -309,14 +342,7 @@ func (a *attempt) pick(r *Request, node int32, free uint64, members int) (Placed
 		return p, true
 	}
 	n := &c.Tree.Nodes[node]
-	if p.GPUs = c.pickTogether(r, node, free, members); p.GPUs != nil {
-		if len(r.asks) > 1 {
-			at := 0
-			for i := range r.asks {
-				p.Tasks = append(p.Tasks, p.GPUs[at:at+r.asks[i].device.Count])
-				at += r.asks[i].device.Count
-			}
-		}
+	if p.GPUs, p.Tasks = c.pickTogether(r, node, free, members); p.GPUs != nil {
 		return p, true
 	}
 	var sets []uint64
@@ -331,30 +357,30 @@ func (a *attempt) pick(r *Request, node int32, free uint64, members int) (Placed
 	return p, true
 }
 
-// pickTogether chooses all GPUs of a member as one set, where every ask may be
-// given the same; nil if they differ or it cannot be done.
-func (c *Catalog) pickTogether(r *Request, node int32, free uint64, members int) []int8 {
-	groups := c.Tree.Nodes[node].Groups
-	var best []int8
+// pickTogether chooses all GPUs of a member out of one device group, where
+// every ask may be given the same, and splits them by ask if there are several;
+// nil if they differ or it cannot be done.
+func (c *Catalog) pickTogether(r *Request, node int32, free uint64, members int) (gpus []int8, tasks [][]int8) {
+	groups, shape := c.Tree.Nodes[node].Groups, c.Tree.Nodes[node].Shape
 	bestLeft := 0
 	for _, g := range groups {
 		mask := c.mask(&r.asks[0], node, g)
 		for i := range r.asks[1:] {
 			if c.mask(&r.asks[i+1], node, g) != mask {
-				return nil
+				return nil, nil
 			}
 		}
 		left := bits.OnesCount64(mask&free) - r.GPUs
-		if left < 0 || best != nil && left >= bestLeft {
+		if left < 0 || gpus != nil && left >= bestLeft {
 			continue
 		}
-		set := c.chooser.choose(c.Tree.Nodes[node].Shape, mask&free, r.GPUs)
+		set, split := c.chooser.split(shape, mask&free, r.counts)
 		if c.capacity(r, node, free&^maskOf(set)) < members-1 {
 			continue
 		}
-		best, bestLeft = set, left
+		gpus, tasks, bestLeft = set, split, left
 	}
-	return best
+	return gpus, tasks
 }
 
 func maskOf(gpus []int8) uint64 {

@@ -278,7 +278,7 @@ func (a *attempt) tryOne(level int) bool {
 	if !ok || level == atIsland && score&acrossBit != 0 {
 		return false
 	}
-	if !slices.ContainsFunc(a.limits(node, level == atIsland), func(limit uint64) bool { return a.put(part, node, 1, limit) }) {
+	if !slices.ContainsFunc(a.limits(node, level == atIsland, a.need()), func(limit uint64) bool { return a.put(part, node, 1, limit) }) {
 		return false
 	}
 	if len(a.placed[0].GPUs) < 2 {

@@ -22,6 +22,8 @@ type Request struct {
 	OnePerNode bool
 
 	asks []ask
+	// counts are the asks' GPUs.
+	counts []int
 	// plain is the same request without CPU, memory and disk, nil if there is
 	// nothing to leave out. Where GPUs are what is scarce its summary is this
 	// request's too, and so that of all sizes alike.
@@ -88,6 +90,7 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 			continue
 		}
 		r.GPUs += d.Count
+		r.counts = append(r.counts, d.Count)
 		r.asks = append(r.asks, ask{device: d, kinds: c.matchingKinds(d), perNode: feasible.PerNode(d)})
 	}
 	if g := *group; r.GPUs > 0 && g.Resources.Cores == 0 && g.Resources != (model.Resources{}) {
