@@ -144,7 +144,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	}
 	d.metrics.leader.Set(1)
 	deciding := time.Now()
-	plan, err := d.decide(v.Snapshot)
+	plan, err := d.decideOn(v, v.Snapshot)
 	d.metrics.decideSeconds.Observe(time.Since(deciding).Seconds())
 	if err != nil {
 		return outcome{trouble: fmt.Errorf("decide: %w", err), halted: true}, nil

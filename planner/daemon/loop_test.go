@@ -225,6 +225,37 @@ func TestLoopDecidesNothingOnNoView(t *testing.T) {
 	})
 }
 
+func TestLoopAdmitsNothingBlindly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"), job("b"))
+		d.decide = func(s *model.Snapshot) (*model.Plan, error) {
+			return &model.Plan{Decisions: []model.Decision{
+				{Namespace: "default", Job: "a", Action: model.ActionAdmit, Members: []model.Member{{Node: "n"}}},
+				{Namespace: "default", Job: "b", Action: model.ActionWait, Reason: "no room", Detail: model.Detail{Held: []string{"n"}, MembersWanted: 2}},
+			}}, nil
+		}
+		v := viewOf(job("a"), job("b"))
+		v.Unseen = []observe.Unseen{{Namespace: "team", Lacks: []string{"read-job"}}}
+		f.observer.set(v, nil)
+		var got *model.Plan
+		f.carrier.execute = func(p *model.Plan) outcome { got = p; return outcome{plan: p} }
+		defer start(t, d)()
+		synctest.Wait()
+		held := func(id string, wanted int) model.Decision {
+			return model.Decision{Namespace: "default", Job: id, Action: model.ActionWait, Reason: v.Blind(), Detail: model.Detail{Code: "hold", MembersWanted: wanted}}
+		}
+		if diff := cmp.Diff(&model.Plan{Decisions: []model.Decision{held("a", 0), held("b", 2)}}, got); diff != "" {
+			t.Errorf("plan (-want +got):\n%s", diff)
+		}
+		f.observer.set(viewOf(job("a"), job("b")), nil)
+		d.poke(true)
+		synctest.Wait()
+		if got.Decisions[0].Action != model.ActionAdmit {
+			t.Error("nothing is admitted although everything is seen")
+		}
+	})
+}
+
 func TestLoopBacksOffOnTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, f := testDaemon(t, job("a"))

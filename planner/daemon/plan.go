@@ -38,7 +38,7 @@ func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, erro
 	candidate.State, candidate.Submitted = model.StateQueued, snap.Now
 	candidate.Deadline = spec.DeadlineFor(snap.Now)
 	replace(&snap, candidate)
-	plan, err := d.decide(&snap)
+	plan, err := d.decideOn(v, &snap)
 	if err != nil {
 		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusBadRequest, Message: "the job cannot be decided on: " + err.Error()}
 	}

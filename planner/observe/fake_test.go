@@ -36,6 +36,12 @@ type fakeNomad struct {
 	recordsErr error
 	sched      api.SchedulerConfiguration
 	reads      map[string]int
+	namespaces []string
+	// token and policies (rules by name) are the caller's; nil: ACLs are off.
+	token    *api.ACLToken
+	policies map[string]string
+	// denied says what is refused in which namespace.
+	denied func(path, namespace string) bool
 	// fail answers instead of the fake where it returns true.
 	fail func(w http.ResponseWriter, path string) bool
 }
@@ -43,7 +49,7 @@ type fakeNomad struct {
 func newFake(t *testing.T) *fakeNomad {
 	f := &fakeNomad{
 		changed: make(chan struct{}), index: 10,
-		byPart: map[string]uint64{"jobs": 1, "nodes": 1, "allocations": 1, "vars": 1},
+		byPart: map[string]uint64{"jobs": 1, "nodes": 1, "allocations": 1, "vars": 1, "namespaces": 1},
 		nodes:  map[string]*api.Node{}, jobs: map[jobKey]*api.Job{}, allocs: map[string]*api.AllocationListStub{},
 		records: map[jobKey]*record.Record{}, reads: map[string]int{},
 	}
@@ -125,6 +131,14 @@ func (f *fakeNomad) serve(w http.ResponseWriter, r *http.Request) {
 	if f.fail != nil && f.fail(w, path) {
 		return
 	}
+	if f.denied != nil && f.denied(path, r.URL.Query().Get("namespace")) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
+		return
+	}
+	if path == "acl/token/self" && f.token == nil {
+		http.Error(w, "ACL support disabled", http.StatusBadRequest)
+		return
+	}
 	part, _, _ := strings.Cut(path, "/")
 	part = map[string]string{"job": "jobs", "node": "nodes"}[part] + map[bool]string{true: part}[part != "job" && part != "node"]
 	var after uint64
@@ -169,6 +183,18 @@ func (f *fakeNomad) body(path, namespace string) any {
 		return slices.Collect(maps.Values(f.allocs))
 	case path == "vars":
 		return []any{}
+	case path == "namespaces":
+		out := []*api.Namespace{}
+		for _, name := range f.namespaces {
+			out = append(out, &api.Namespace{Name: name})
+		}
+		return out
+	case path == "acl/token/self":
+		return f.token
+	case strings.HasPrefix(path, "acl/policy/"):
+		if rules, ok := f.policies[strings.TrimPrefix(path, "acl/policy/")]; ok {
+			return &api.ACLPolicy{Rules: rules}
+		}
 	case path == "operator/scheduler/configuration":
 		return api.SchedulerConfigurationResponse{SchedulerConfig: &f.sched}
 	case strings.HasPrefix(path, "node/"):

@@ -43,6 +43,8 @@ type Observer struct {
 	mu     sync.Mutex
 	reader nodeReader
 	state  *state
+	// refused: Nomad has refused something since the rights were looked at.
+	refused bool
 }
 
 // New returns an observer that has seen nothing yet.
@@ -72,6 +74,7 @@ func (o *Observer) Refresh(ctx context.Context) (*View, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	next, err := o.read(ctx, o.state)
+	o.refused = errors.Is(err, ErrDenied)
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +129,7 @@ func (o *Observer) view(st *state) *View {
 		Taken: o.now().UTC(), Index: slices.Max(st.index[:]),
 		LevelMeta:    map[string]string{},
 		PreemptionOn: st.preemption,
+		Unseen:       st.unseen,
 		Devices:      slices.Clone(o.managed.Devices),
 	}
 	snap := &model.Snapshot{Version: model.SnapshotVersion, Now: v.Taken}
@@ -187,7 +191,8 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 		}
 	}
 	for key, rec := range st.records {
-		if st.jobs[key] == nil {
+		// What is hidden is not gone.
+		if st.jobs[key] == nil && len(st.unseen) == 0 {
 			v.Orphans = append(v.Orphans, rec)
 		}
 	}
@@ -199,6 +204,9 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 // warnings are those about the cluster as a whole.
 func (o *Observer) warnings(st *state) []Warning {
 	var out []Warning
+	for _, u := range st.unseen {
+		out = append(out, u.warning())
+	}
 	for _, kind := range []string{api.JobTypeBatch, api.JobTypeService} {
 		if st.preemption[kind] {
 			out = append(out, Warning{Subject: "scheduler configuration", Text: fmt.Sprintf(

@@ -21,10 +21,11 @@ const (
 	partNodes
 	partAllocs
 	partRecords
+	partNamespaces
 	parts
 )
 
-var partNames = [parts]string{"jobs", "nodes", "allocations", "variables"}
+var partNames = [parts]string{"jobs", "nodes", "allocations", "variables", "namespaces"}
 
 // watchTime is how long a blocking query waits before it answers that nothing
 // changed.
@@ -65,6 +66,9 @@ func (n nomad) index(ctx context.Context, p part, after uint64) (uint64, error) 
 	case partRecords:
 		q.Namespace = n.stateNamespace
 		_, meta, err = n.client.Variables().List(q)
+	case partNamespaces:
+		q.Namespace = ""
+		_, meta, err = n.client.Namespaces().List(q)
 	}
 	if err != nil {
 		return 0, readError(partNames[p], err)
@@ -159,6 +163,9 @@ var needs = map[string]string{
 }
 
 func readError(what string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if code := statusCode(err); code == http.StatusForbidden || code == http.StatusUnauthorized {
 		if need := needs[what]; need != "" {
 			return fmt.Errorf("read %s: %w: give its ACL policy %s: %w", what, ErrDenied, need, err)

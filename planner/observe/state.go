@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,9 @@ type state struct {
 	allocs      []*api.AllocationListStub
 	allocsByJob map[jobKey][]*api.AllocationListStub
 	models      map[string]allocEntry
+
+	unseen     []Unseen
+	rightsRead time.Time
 
 	jobStubs   []*api.JobListStub
 	preemption map[string]bool
@@ -90,14 +94,17 @@ func (o *Observer) read(ctx context.Context, old *state) (*state, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	for p, index := range st.index {
-		if index == 0 {
-			return nil, fmt.Errorf("read %s: %w", partNames[p], errNoIndex)
-		}
-	}
 	if changed[partNodes] {
 		if err := o.readNodes(ctx, old, &st, nodes); err != nil {
 			return nil, err
+		}
+	}
+	if err := o.readRights(ctx, &st, changed[partNamespaces]); err != nil {
+		return nil, err
+	}
+	for p, index := range st.index {
+		if index == 0 {
+			return nil, fmt.Errorf("read %s: %w", partNames[p], errNoIndex)
 		}
 	}
 	if err := o.readJobs(ctx, old, &st); err != nil {
@@ -214,6 +221,9 @@ func (o *Observer) readJobs(ctx context.Context, old, st *state) error {
 			return nil
 		}
 		details[i], err = o.src.job(ctx, s.Namespace, s.ID)
+		if errors.Is(err, ErrDenied) && st.hides(s.Namespace) {
+			return nil
+		}
 		return err
 	})
 	if err != nil {

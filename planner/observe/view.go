@@ -36,10 +36,13 @@ type View struct {
 	PreemptionOn map[string]bool
 	// Devices are the device patterns that Caravan manages.
 	Devices []string
-	// Orphans are records whose job Nomad does not know any more.
+	// Orphans are records whose job Nomad does not know any more; none while
+	// there may be jobs that the planner does not see.
 	Orphans []*record.Record
 	// Strays are jobs with what only Caravan writes, by namespace and ID.
 	Strays []Stray
+	// Unseen are the namespaces that the planner may not read.
+	Unseen []Unseen
 	// Warnings are faults that an operator should see and that stop nothing.
 	Warnings []Warning
 }

@@ -137,7 +137,7 @@ func (p *policy) allows(ns, capability string) bool {
 		return c != nil && (c.Policy == "write" || c.Policy == level)
 	}
 	for _, n := range p.rules.Namespaces {
-		if !glob(n.Name, ns) && ns != api.AllNamespacesNamespace {
+		if ns != api.AllNamespacesNamespace && n.Name != p.closest(ns) {
 			continue
 		}
 		if slices.Contains(n.Capabilities, capability) || slices.Contains(implied[n.Policy], capability) {
@@ -153,7 +153,7 @@ func (p *policy) allows(ns, capability string) bool {
 
 func (p *policy) allowsVariable(ns, name, verb string) bool {
 	for _, n := range p.rules.Namespaces {
-		if !glob(n.Name, ns) {
+		if n.Name != p.closest(ns) {
 			continue
 		}
 		for _, v := range n.Variables {
@@ -168,6 +168,21 @@ func (p *policy) allowsVariable(ns, name, verb string) bool {
 		}
 	}
 	return false
+}
+
+// closest is the name in the rule that counts in a namespace: its own, else
+// that of the longest pattern that matches; "" if no rule does.
+func (p *policy) closest(ns string) string {
+	best := ""
+	for _, n := range p.rules.Namespaces {
+		if n.Name == ns {
+			return ns
+		}
+		if glob(n.Name, ns) && len(n.Name) > len(best) {
+			best = n.Name
+		}
+	}
+	return best
 }
 
 // glob matches "*" with anything, slashes too.

@@ -1,0 +1,28 @@
+package daemon
+
+import (
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+)
+
+// codeHold is the reason's code of a job that is not to be decided on.
+const codeHold = "hold"
+
+// decideOn decides on a snapshot that was made from the View. While the
+// planner does not see all of the cluster, everything waits: what is in use
+// cannot be told from what is free.
+func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, error) {
+	plan, err := d.decide(snap)
+	why := v.Blind()
+	if err != nil || why == "" {
+		return plan, err
+	}
+	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions))}
+	for i, old := range plan.Decisions {
+		held.Decisions[i] = model.Decision{
+			Namespace: old.Namespace, Job: old.Job, Action: model.ActionWait, Reason: why,
+			Detail: model.Detail{Code: codeHold, MembersWanted: old.Detail.MembersWanted, WantedGPUs: old.Detail.WantedGPUs, Ahead: old.Detail.Ahead},
+		}
+	}
+	return held, nil
+}
