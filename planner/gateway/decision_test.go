@@ -99,3 +99,14 @@ func TestForeignRegion(t *testing.T) {
 		})
 	}
 }
+
+func TestReference(t *testing.T) {
+	for want, s := range map[string]*submission{
+		"train":    {namespace: "default", id: "train"},
+		"ml/train": {namespace: "ml", id: "train"},
+	} {
+		if got := s.ref(); got != want {
+			t.Errorf("ref() = %q, want %q", got, want)
+		}
+	}
+}

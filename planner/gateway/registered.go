@@ -128,6 +128,14 @@ func (g *Gateway) awaitDecision(r *http.Request, s *submission, out outcome, res
 	return g.decision(ctx, s, out, resp)
 }
 
+// ref is the job's name as Caravan's commands take it.
+func (s *submission) ref() string {
+	if s.namespace == api.DefaultNamespace {
+		return s.id
+	}
+	return s.namespace + "/" + s.id
+}
+
 // decision says in a line what was decided, and moves the answer on to the
 // evaluation of the admission when there is one already.
 func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp *api.JobRegisterResponse) string {
@@ -145,9 +153,9 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	switch {
 	case ended && out.replaced:
-		return prefix + "queued; the version that runs is stopped first. See `caravan explain " + s.id + "`."
+		return prefix + "queued; the version that runs is stopped first. See `caravan explain " + s.ref() + "`."
 	case ended:
-		return prefix + "queued; the decision is not there yet. See `caravan explain " + s.id + "`."
+		return prefix + "queued; the decision is not there yet. See `caravan explain " + s.ref() + "`."
 	case err != nil:
 		return prefix + "queued; the planner does not decide at the moment: " + err.Error() + ". The job starts when it does."
 	case !admitted(explain):

@@ -83,10 +83,12 @@ func usage(format string, args ...any) error {
 // exit code.
 func Run(ctx context.Context, args []string, env Env) int {
 	a := &app{env: env}
+	out := &counter{w: env.Stdout}
+	a.env.Stdout = out
 	root := a.root()
 	root.SetArgs(doubleDashes(args))
 	root.SetIn(env.Stdin)
-	root.SetOut(env.Stdout)
+	root.SetOut(out)
 	root.SetErr(env.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -102,10 +104,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 		}
 	}
 	if e.err != nil {
-		fmt.Fprintf(env.Stderr, "Error: %v\n", a.explained(e.err))
-		if e.code == CodeUsage {
-			fmt.Fprintf(env.Stderr, "Run `%s --help` for how it is used.\n", cmd.CommandPath())
-		}
+		a.fail(a.failureOf(e, cmd.CommandPath()), jsonAsked(args) && out.n == 0)
 	}
 	return e.code
 }

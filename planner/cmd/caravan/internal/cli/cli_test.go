@@ -115,7 +115,7 @@ func TestCommands(t *testing.T) {
 					}
 				}
 			},
-			args: []string{"run", jobPath}, wantCode: 1, wantErr: []string{"the job is registered, but what answers at http", "is no Caravan planner"},
+			args: []string{"run", jobPath}, wantCode: 1, wantErr: []string{"nothing was registered: what answers at http", "is no Caravan planner"},
 		},
 		"run refused": {
 			change: func(f *fakePlanner) { f.fail["PUT /v1/jobs"] = 400 },
@@ -257,7 +257,8 @@ func TestRunSubmits(t *testing.T) {
 	if *g.Count != 3 || *g.Tasks[0].Resources.Devices[0].Count != 4 || *req.Job.Namespace != "research" {
 		t.Errorf("count %d, GPUs %d, namespace %q", *g.Count, *g.Tasks[0].Resources.Devices[0].Count, *req.Job.Namespace)
 	}
-	if diff := cmp.Diff(map[string]string{"PUT /v1/jobs/parse": "research", "PUT /v1/jobs": "research"}, f.namespaces); diff != "" {
+	namespaces := map[string]string{"GET /caravan/v1/status": "", "PUT /v1/jobs/parse": "research", "GET /caravan/v1/explain/research/train-gang": "", "PUT /v1/jobs": "research"}
+	if diff := cmp.Diff(namespaces, f.namespaces); diff != "" {
 		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]bool{"secret": true}, f.tokens); diff != "" {
@@ -297,7 +298,8 @@ func TestRunWaits(t *testing.T) {
 
 	t.Run("until all are placed", func(t *testing.T) {
 		f := newFakePlanner(t)
-		f.answers[path] = step(queued, queued, admitted, running)
+		// The first look is for what would be replaced.
+		f.answers[path] = step(queued, queued, queued, admitted, running)
 		got := f.call(nil, jobFileText, "run", "--wait", "-")
 		if got.code != CodeOK || got.sleeps != 3 {
 			t.Errorf("code %d after %d sleeps\n%s", got.code, got.sleeps, got.errOut)
@@ -310,12 +312,13 @@ func TestRunWaits(t *testing.T) {
 		f := newFakePlanner(t)
 		looks := 0
 		f.answers[path] = func([]byte) (any, error) {
-			looks++
-			f.fail[path] = http.StatusNotFound
+			if looks++; looks == 2 {
+				f.fail[path] = http.StatusNotFound
+			}
 			return httpapi.Explain{Job: admitted}, nil
 		}
 		got := f.call(nil, jobFileText, "run", "--wait", "-")
-		if got.code != CodeOK || looks != 1 || strings.Contains(got.out, "to Nomad") {
+		if got.code != CodeOK || looks != 2 || strings.Contains(got.out, "to Nomad") {
 			t.Errorf("code %d after %d looks\n%s%s", got.code, looks, got.out, got.errOut)
 		}
 	})

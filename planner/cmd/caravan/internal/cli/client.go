@@ -3,9 +3,7 @@ package cli
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -80,36 +78,4 @@ func (a *app) nomad() (*api.Client, error) {
 		return nil, fmt.Errorf("make Nomad client: %w", err)
 	}
 	return c, nil
-}
-
-// explained adds to an error what can be done about it.
-func (a *app) explained(err error) error {
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		return fmt.Errorf("cannot reach the planner at %s: %w\n"+
-			"Start it with `caravan agent -config FILE` (`caravan dev` starts a whole cluster to try), or say with --address or CARAVAN_ADDR where it runs.",
-			a.plannerAddress(), dial.Err)
-	}
-	status := 0
-	var own *httpapi.Error
-	var nomad api.UnexpectedResponseError
-	switch {
-	case errors.As(err, &own):
-		status = own.Status
-	case errors.As(err, &nomad):
-		status = nomad.StatusCode()
-		err = nomadWords(err, nomad)
-	}
-	if status == http.StatusForbidden || status == http.StatusUnauthorized {
-		return fmt.Errorf("%w\nGive a Nomad ACL token that may do this, with --token or NOMAD_TOKEN, and the namespace in which it may, with --namespace or NOMAD_NAMESPACE.", err)
-	}
-	return err
-}
-
-// nomadWords leaves out of an error what only repeats the status code.
-func nomadWords(err error, answer api.UnexpectedResponseError) error {
-	if body := answer.Body(); body != "" {
-		return fmt.Errorf("answer %d: %s", answer.StatusCode(), body)
-	}
-	return err
 }

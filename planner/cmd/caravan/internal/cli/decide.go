@@ -69,6 +69,10 @@ func (a *app) decide(name string, policy core.Policy) error {
 		out = append(out, decided{d.Namespace, d.Job, d.Action, d.Reason, d.Detail, members})
 	}
 	return a.print(out, func(w io.Writer, s render.Style) error {
+		s.Nodes = map[string]string{}
+		for _, n := range snapshot.Nodes {
+			s.Nodes[n.ID] = n.Name
+		}
 		return render.Decisions(w, s, plan.Decisions)
 	})
 }

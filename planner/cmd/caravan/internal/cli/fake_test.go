@@ -60,6 +60,7 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 		{Name: "gate", Status: httpapi.CheckWarn, Detail: "1 node opens it", Do: "unset it"},
 	})
 	f.answers["PUT /v1/jobs"] = api.JobRegisterResponse{EvalID: "e1", Warnings: "1 warning:\n\n* it is first in its queue"}
+	f.answers["PUT /v1/validate/job"] = api.JobValidateResponse{DriverConfigValidated: true}
 	f.answers["POST /v1/jobs/parse"] = func(body []byte) (any, error) {
 		var req api.JobsParseRequest
 		if err := json.Unmarshal(body, &req); err != nil {

@@ -37,32 +37,45 @@ type jobFile struct {
 	opts jobhcl.Options
 }
 
-// read reads the job file and what its variables are to be. "-" is standard
-// input.
-func (f *jobFlags) read(env Env, name string) (*jobFile, error) {
-	jf := &jobFile{name: name, opts: jobhcl.Options{Vars: map[string]string{}, Env: env.Environ()}}
+// options reads what the variables are to be. It holds for every job file of
+// a command.
+func (f *jobFlags) options(env Env) (jobhcl.Options, error) {
+	opts := jobhcl.Options{Vars: map[string]string{}, Env: env.Environ()}
 	for _, v := range f.vars {
 		key, value, ok := strings.Cut(v, "=")
 		if !ok || key == "" {
-			return nil, usage("--var %q: write it as NAME=VALUE", v)
+			return opts, usage("--var %q: write it as NAME=VALUE", v)
 		}
-		jf.opts.Vars[key] = value
+		opts.Vars[key] = value
 	}
 	for _, file := range f.varFiles {
 		src, err := readFile(env, file)
 		if err != nil {
-			return nil, fmt.Errorf("read variables: %w", err)
+			return opts, fmt.Errorf("read variables: %w", err)
 		}
-		jf.opts.VarFiles = append(jf.opts.VarFiles, jobhcl.VarFile{Name: file, Src: src})
+		opts.VarFiles = append(opts.VarFiles, jobhcl.VarFile{Name: file, Src: src})
 	}
-	var err error
-	if jf.src, err = readFile(env, name); err != nil {
+	return opts, nil
+}
+
+// read reads a job file with its variables. "-" is standard input.
+func (f *jobFlags) read(env Env, name string) (*jobFile, error) {
+	opts, err := f.options(env)
+	if err != nil {
+		return nil, err
+	}
+	return readJob(env, name, opts)
+}
+
+func readJob(env Env, name string, opts jobhcl.Options) (*jobFile, error) {
+	src, err := readFile(env, name)
+	if err != nil {
 		return nil, fmt.Errorf("read job file: %w", err)
 	}
 	if name == "-" {
-		jf.name = "<stdin>"
+		name = "<stdin>"
 	}
-	return jf, nil
+	return &jobFile{name: name, src: src, opts: opts}, nil
 }
 
 func readFile(env Env, name string) ([]byte, error) { return readAtMost(env, name, maxJobFile) }
@@ -88,22 +101,63 @@ func readAtMost(env Env, name string, most int64) ([]byte, error) {
 	return src, nil
 }
 
-// parse lets Nomad itself parse the job file, through the gateway. The
-// submission is what Nomad keeps as the job's source.
-func (a *app) parse(nomad *api.Client, jf *jobFile) (*api.Job, *api.JobSubmission, error) {
+// submission is a job file as Nomad has parsed it.
+type submission struct {
+	job *api.Job
+	// source is what Nomad keeps as the job's.
+	source *api.JobSubmission
+	// nomad is a client for the job's namespace.
+	nomad *api.Client
+}
+
+// parse lets Nomad itself parse the job file, through the gateway.
+func (a *app) parse(jf *jobFile) (*submission, error) {
+	nomad, err := a.nomad()
+	if err != nil {
+		return nil, err
+	}
 	variables, err := jobhcl.VariableText(jf.src, jf.name, jf.opts)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	// Nomad wants the right to parse in the namespace that the request names.
+	if own := namespaceIn(jf); own != "" {
+		nomad.SetNamespace(own)
 	}
 	job, err := nomad.Jobs().ParseHCLOpts(&api.JobsParseRequest{JobHCL: string(jf.src), Variables: variables})
 	if err != nil {
-		return nil, nil, fmt.Errorf("parse %s: %w", jf.name, err)
+		return nil, fmt.Errorf("parse %s: %w", jf.name, err)
 	}
-	if job.Namespace == nil || *job.Namespace == "" || a.namespace != "" {
-		namespace := a.jobNamespace()
-		job.Namespace = &namespace
+	namespace, err := a.settle(jf.name, deref(job.Namespace))
+	if err != nil {
+		return nil, err
 	}
-	return job, &api.JobSubmission{Source: string(jf.src), Format: "hcl2", Variables: variables}, nil
+	job.Namespace = &namespace
+	nomad.SetNamespace(namespace)
+	return &submission{job: job, nomad: nomad, source: &api.JobSubmission{Source: string(jf.src), Format: "hcl2", Variables: variables}}, nil
+}
+
+// namespaceIn is the namespace that a job file names. A file that cannot be
+// read here names none: Nomad says what is wrong with it.
+func namespaceIn(jf *jobFile) string {
+	job, err := jobhcl.ParseWith(jf.src, jf.name, jf.opts)
+	if err != nil {
+		return ""
+	}
+	return deref(job.Namespace)
+}
+
+// settle says in which namespace a job goes: the file's, as with Nomad's own
+// commands; the flag's or the environment's where it names none. A flag that
+// says something else than the file is a mistake in one of them.
+func (a *app) settle(file, own string) (string, error) {
+	switch {
+	case own == "":
+		return a.jobNamespace(), nil
+	case a.namespace != "" && a.namespace != own:
+		return "", usage("--namespace %q contradicts %s, whose job is for namespace %q; leave one of them out", a.namespace, file, own)
+	}
+	return own, nil
 }
 
 func deref[T any](p *T) T {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
@@ -31,6 +32,8 @@ type registered struct {
 	Explain *httpapi.Explain `json:"explain,omitempty"`
 	// detached: nobody asked what was decided.
 	detached bool
+	// nodes are names by ID.
+	nodes map[string]string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -40,10 +43,16 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run FILE",
 		Short: "Submit a job and show what was decided",
 		Long: `Run submits a job file through the planner's gateway and shows the first
-decision. Nomad parses the file; FILE may be - for standard input.
+decision. Nomad parses the file; FILE may be - for standard input. The job goes
+into the namespace that the file names, else that of --namespace or
+NOMAD_NAMESPACE. A job that runs is not replaced by a version that can never
+start.
 
-Exit codes: 0 admitted, or left to Nomad; 1 refused; 2 the job waits in the queue.
-With --detach it is 0 as soon as the job is registered.`,
+With --wait it returns once every member is placed, or the job is found to be
+one that waiting does not help: too large, invalid, held.
+
+Exit codes: 0 admitted, ended, or left to Nomad; 1 refused; 2 the job waits in
+the queue. With --detach it is 0 as soon as the job is registered.`,
 		Example: "  caravan run train.hcl\n  caravan run -var members=4 --wait train.hcl",
 		Args:    args(1, 1, "one job file"),
 		RunE: func(cmd *cobra.Command, argv []string) error {
@@ -64,22 +73,36 @@ With --detach it is 0 as soon as the job is registered.`,
 }
 
 func (a *app) run(ctx context.Context, jf *jobFile, detach, wait bool) error {
-	nomad, err := a.nomad()
+	planner, err := a.planner()
 	if err != nil {
 		return err
 	}
-	job, submission, err := a.parse(nomad, jf)
+	// Nomad itself would take the job as it is, past every queue.
+	if err := isPlanner(ctx, planner); err != nil {
+		return fmt.Errorf("nothing was registered: %w", err)
+	}
+	sub, err := a.parse(jf)
 	if err != nil {
 		return err
 	}
-	resp, _, err := nomad.Jobs().RegisterOpts(job, &api.RegisterOptions{Submission: submission}, new(api.WriteOptions).WithContext(ctx))
+	job := sub.job
+	if err := mayReplace(ctx, planner, job); err != nil {
+		return err
+	}
+	resp, _, err := sub.nomad.Jobs().RegisterOpts(job, &api.RegisterOptions{Submission: sub.source}, new(api.WriteOptions).WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("register %s: %w", deref(job.ID), err)
 	}
-	out := registered{Namespace: deref(job.Namespace), Job: deref(job.ID), EvalID: resp.EvalID, Warnings: lines(resp.Warnings), detached: detach}
+	out := registered{
+		Namespace: deref(job.Namespace), Job: deref(job.ID), EvalID: resp.EvalID,
+		Warnings: append(idle(job), lines(resp.Warnings)...), detached: detach,
+	}
 	if !detach {
-		if err := a.follow(ctx, &out, wait); err != nil {
+		if err := a.follow(ctx, planner, sub.nomad, &out, wait); err != nil {
 			return err
+		}
+		if out.Explain != nil && !a.json {
+			out.nodes = nodeNames(ctx, planner, out.Explain.Detail)
 		}
 	}
 	if err := a.print(out, out.text); err != nil {
@@ -91,32 +114,46 @@ func (a *app) run(ctx context.Context, jf *jobFile, detach, wait bool) error {
 	return nil
 }
 
-// follow asks what was decided; with wait it looks until every member is
-// placed.
-func (a *app) follow(ctx context.Context, out *registered, wait bool) error {
-	planner, err := a.planner()
-	if err != nil {
-		return err
+// hopeless says whether a decision will not change by waiting.
+func hopeless(d model.Detail) bool {
+	switch d.Code {
+	case "too_large", "no_node", "invalid", "hold":
+		return true
 	}
+	return false
+}
+
+// mayReplace refuses a new version of a running job that can never start: it
+// would end what runs, for nothing.
+func mayReplace(ctx context.Context, planner *httpapi.Client, job *api.Job) error {
+	e, err := planner.Explain(ctx, deref(job.Namespace), deref(job.ID))
+	if err != nil || e.Released || e.State != model.StateRunning && e.State != model.StateAdmitted || e.SpecHash == gangspec.Hash(job) {
+		return nil // nothing runs, or the registration will say what is wrong
+	}
+	p, err := planner.Plan(ctx, job)
+	if err != nil || !p.Managed || !hopeless(p.Decision.Detail) {
+		return nil
+	}
+	return fmt.Errorf("job %s runs, and this version of it cannot start: %s; nothing was registered. If the running one is to end, stop it first: nomad job stop -namespace %s %s",
+		render.Name(e.Namespace, e.ID), p.Decision.Reason, e.Namespace, e.ID)
+}
+
+// follow asks what was decided; with wait it looks until every member is
+// placed, or waiting is of no use.
+func (a *app) follow(ctx context.Context, planner *httpapi.Client, nomad *api.Client, out *registered, wait bool) error {
 	last := ""
 	for {
 		e, err := planner.Explain(ctx, out.Namespace, out.Job)
-		gone := errors.Is(err, httpapi.ErrNotFound)
-		if gone && out.Explain != nil {
-			return nil // it ran, and has ended since the last look
-		}
-		out.Managed = new(!gone)
-		if gone {
-			if err := isPlanner(ctx, planner); err != nil {
-				return fmt.Errorf("the job is registered, but %w", err)
-			}
-			return nil
+		if errors.Is(err, httpapi.ErrNotFound) {
+			return a.gone(ctx, nomad, out)
 		}
 		if err != nil {
 			return fmt.Errorf("the job is registered, but what was decided is not known: %w", err)
 		}
-		out.Explain = &e
-		if !wait || e.Released || e.State == model.StateRunning && e.Placed >= e.Members {
+		out.Managed, out.Explain = new(true), &e
+		placed := e.State == model.StateRunning && e.Placed >= e.Members
+		stuck := e.State == model.StateQueued && (hopeless(e.Detail) || len(e.Faults) > 0)
+		if !wait || e.Released || placed || stuck {
 			return nil
 		}
 		if e.Reason != last && !a.json {
@@ -129,8 +166,21 @@ func (a *app) follow(ctx context.Context, out *registered, wait bool) error {
 	}
 }
 
+// gone settles what became of a job that the planner does not know: it has
+// ended, or is Nomad's.
+func (a *app) gone(ctx context.Context, nomad *api.Client, out *registered) error {
+	if e, ok := ended(ctx, nomad, out.Namespace, out.Job); ok {
+		out.Explain = &e
+		return nil
+	}
+	if out.Explain == nil {
+		out.Managed = new(false)
+	}
+	return nil // what was seen last stays the answer
+}
+
 func (r registered) text(w io.Writer, s render.Style) error {
-	if _, err := fmt.Fprintf(w, "Job %q is registered.\n", r.Job); err != nil {
+	if _, err := fmt.Fprintf(w, "Job %q is registered.\n", render.Name(r.Namespace, r.Job)); err != nil {
 		return err
 	}
 	for _, line := range r.Warnings {
@@ -146,12 +196,13 @@ func (r registered) text(w io.Writer, s render.Style) error {
 		if r.detached {
 			return nil
 		}
-		_, err := fmt.Fprintln(w, "Caravan leaves this job to Nomad (`caravan plan` says why), or it has ended already.")
+		_, err := fmt.Fprintln(w, "Caravan leaves this job to Nomad; `caravan plan` says why.")
 		return err
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
+	s.Nodes = r.nodes
 	return render.Explain(w, s, *r.Explain)
 }
 
@@ -164,58 +215,4 @@ func lines(text string) []string {
 		}
 	}
 	return out
-}
-
-func (a *app) planCommand() *cobra.Command {
-	var flags jobFlags
-	cmd := &cobra.Command{
-		Use:   "plan FILE",
-		Short: "Show what would be decided on a job, and change nothing",
-		Long: `Plan asks the planner what it would decide on a job file now, as the last in its
-queue. Nothing is registered.
-
-Exit codes: 0 it would be admitted, or left to Nomad; 1 it would be refused;
-2 it would wait in the queue.`,
-		Args: args(1, 1, "one job file"),
-		RunE: func(cmd *cobra.Command, argv []string) error {
-			jf, err := flags.read(a.env, argv[0])
-			if err != nil {
-				return err
-			}
-			return a.plan(cmd.Context(), jf)
-		},
-	}
-	flags.add(cmd)
-	return cmd
-}
-
-func (a *app) plan(ctx context.Context, jf *jobFile) error {
-	nomad, err := a.nomad()
-	if err != nil {
-		return err
-	}
-	planner, err := a.planner()
-	if err != nil {
-		return err
-	}
-	job, _, err := a.parse(nomad, jf)
-	if err != nil {
-		return err
-	}
-	result, err := planner.Plan(ctx, job)
-	if err != nil {
-		return fmt.Errorf("plan %s: %w", deref(job.ID), err)
-	}
-	err = a.print(result, func(w io.Writer, s render.Style) error {
-		return render.Plan(w, s, deref(job.ID), result)
-	})
-	switch {
-	case err != nil:
-		return err
-	case len(result.Faults) > 0:
-		return &exit{code: CodeFailure}
-	case result.Managed && result.Decision.Action != model.ActionAdmit:
-		return &exit{code: CodeQueued}
-	}
-	return nil
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
+	"time"
 
+	"github.com/hashicorp/nomad/api"
 	"github.com/spf13/cobra"
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
@@ -22,8 +26,9 @@ func (a *app) jobRef(arg string) (namespace, job string) {
 	return a.jobNamespace(), arg
 }
 
-// explain asks about a job. A name with a slash is tried as it stands too.
-func (a *app) explain(ctx context.Context, planner *httpapi.Client, arg string) (httpapi.Explain, error) {
+// find asks about a managed job. A name with a slash is tried as it stands too.
+// The error is errUnmanaged for a job that the planner does not know.
+func (a *app) find(ctx context.Context, planner *httpapi.Client, arg string) (httpapi.Explain, error) {
 	namespace, job := a.jobRef(arg)
 	e, err := planner.Explain(ctx, namespace, job)
 	if errors.Is(err, httpapi.ErrNotFound) && job != arg {
@@ -34,7 +39,7 @@ func (a *app) explain(ctx context.Context, planner *httpapi.Client, arg string) 
 		if err := isPlanner(ctx, planner); err != nil {
 			return e, err
 		}
-		return e, fmt.Errorf("there is no managed job %q in namespace %q; `caravan status` lists them", job, namespace)
+		return e, &unmanagedError{job: job, namespace: namespace, elsewhere: namesakes(ctx, planner, job)}
 	}
 	if err != nil {
 		return e, fmt.Errorf("explain %s: %w", arg, err)
@@ -42,15 +47,143 @@ func (a *app) explain(ctx context.Context, planner *httpapi.Client, arg string) 
 	return e, nil
 }
 
-// isPlanner tells "not found" by a planner from an address where none is, for
-// instance Nomad's own.
-func isPlanner(ctx context.Context, planner *httpapi.Client) error {
-	if _, err := planner.Status(ctx); errors.Is(err, httpapi.ErrNotFound) {
-		return fmt.Errorf("what answers at %s is no Caravan planner; say with --address or CARAVAN_ADDR where it runs", planner.Address())
-	} else if err != nil {
-		return fmt.Errorf("read status: %w", err)
+// unmanagedError says that the planner does not know a job.
+type unmanagedError struct {
+	job, namespace string
+	// elsewhere are the namespaces that have a managed job of that name.
+	elsewhere []string
+}
+
+// Error implements error.
+func (e *unmanagedError) Error() string {
+	text := fmt.Sprintf("there is no managed job %q in namespace %q; ", e.job, e.namespace)
+	if len(e.elsewhere) > 0 {
+		return text + fmt.Sprintf("there is one in %s: name it %s/%s", strings.Join(e.elsewhere, ", "), e.elsewhere[0], e.job)
 	}
-	return nil
+	return text + "`caravan status` lists them"
+}
+
+// namesakes are the namespaces that have a managed job of that name, as far as
+// the caller may see them.
+func namesakes(ctx context.Context, planner *httpapi.Client, job string) []string {
+	jobs, err := planner.Jobs(ctx)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, j := range jobs {
+		if j.ID == job {
+			out = append(out, j.Namespace)
+		}
+	}
+	return out
+}
+
+// explain asks about a managed job, or about one that has ended and that Nomad
+// still remembers.
+func (a *app) explain(ctx context.Context, planner *httpapi.Client, arg string) (httpapi.Explain, error) {
+	e, err := a.find(ctx, planner, arg)
+	var unmanaged *unmanagedError
+	if !errors.As(err, &unmanaged) {
+		return e, err
+	}
+	nomad, clientErr := a.nomad()
+	if clientErr != nil {
+		return e, clientErr
+	}
+	namespace, job := a.jobRef(arg)
+	if e, ok := ended(ctx, nomad, namespace, job); ok {
+		return e, nil
+	}
+	if e, ok := ended(ctx, nomad, a.jobNamespace(), arg); ok && job != arg {
+		return e, nil
+	}
+	return e, err
+}
+
+// The states of a job that has ended, beside the planner's own.
+const (
+	stateEnded   model.State = "ended"
+	stateFailed  model.State = "failed"
+	stateStopped model.State = "stopped"
+)
+
+// ended asks Nomad, through the gateway, about a job that is no longer managed
+// because it is over.
+func ended(ctx context.Context, nomad *api.Client, namespace, id string) (httpapi.Explain, bool) {
+	q := (&api.QueryOptions{Namespace: namespace}).WithContext(ctx)
+	job, _, err := nomad.Jobs().Info(id, q)
+	if err != nil || deref(job.Status) != "dead" || job.IsPeriodic() || job.IsParameterized() {
+		return httpapi.Explain{}, false
+	}
+	e := httpapi.Explain{Job: httpapi.Job{Namespace: namespace, ID: id, Type: deref(job.Type), Priority: deref(job.Priority), State: stateEnded}}
+	if at := deref(job.SubmitTime); at > 0 {
+		e.Submitted = time.Unix(0, at).UTC()
+	}
+	summary, _, err := nomad.Jobs().Summary(id, q)
+	if err != nil {
+		summary = &api.JobSummary{} // how it ended is not known
+	}
+	var all api.TaskGroupSummary
+	for _, g := range summary.Summary {
+		all.Complete, all.Failed, all.Lost = all.Complete+g.Complete, all.Failed+g.Failed, all.Lost+g.Lost
+	}
+	switch {
+	case deref(job.Stop):
+		e.State, e.Reason = stateStopped, "it was stopped"
+	case all.Failed+all.Lost > 0 && all.Complete == 0:
+		e.State, e.Reason = stateFailed, "it has failed"
+	default:
+		e.Reason = "it has ended"
+	}
+	if err == nil {
+		e.Reason += fmt.Sprintf(": allocations complete %d, failed %d, lost %d", all.Complete, all.Failed, all.Lost)
+	}
+	e.Reason += "; Nomad shows more, until it forgets the job: nomad job status -namespace " + namespace + " " + id
+	return e, true
+}
+
+// nodeNames are the names of the nodes held for a job, by ID. Without the right
+// to see nodes it is empty, and IDs are shown.
+func nodeNames(ctx context.Context, planner *httpapi.Client, d model.Detail) map[string]string {
+	if len(d.Held) == 0 {
+		return nil
+	}
+	tree, err := planner.Topology(ctx)
+	if err != nil {
+		return nil
+	}
+	names := map[string]string{}
+	var walk func(httpapi.Domain)
+	walk = func(d httpapi.Domain) {
+		if d.ID != "" {
+			names[d.ID] = d.Name
+		}
+		for _, child := range d.Children {
+			walk(child)
+		}
+	}
+	walk(tree.Root)
+	return names
+}
+
+// isPlanner tells a planner from an address where none is, for instance
+// Nomad's own. One that knows the caller too little to answer is one.
+func isPlanner(ctx context.Context, planner *httpapi.Client) error {
+	_, err := planner.Status(ctx)
+	var answer *httpapi.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, httpapi.ErrNotFound):
+		return &httpapi.Error{
+			Message: fmt.Sprintf("what answers at %s is no Caravan planner", planner.Address()),
+			Do:      "say with --address or CARAVAN_ADDR where it runs",
+		}
+	case errors.As(err, &answer) && (answer.Status == http.StatusForbidden || answer.Status == http.StatusUnauthorized):
+		return nil
+	}
+	return fmt.Errorf("read status: %w", err)
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -69,7 +202,7 @@ func (a *app) explainCommand() *cobra.Command {
 				return err
 			}
 			return a.print(e, func(w io.Writer, s render.Style) error {
-				s.Long = long
+				s.Long, s.Nodes = long, nodeNames(cmd.Context(), planner, e.Detail)
 				return render.Explain(w, s, e)
 			})
 		},
@@ -203,7 +336,7 @@ leaves running work untouched. From then on Nomad alone schedules it.`,
 			}
 			req := httpapi.ReleaseRequest{All: all}
 			if !all {
-				e, err := a.explain(cmd.Context(), planner, argv[0])
+				e, err := a.find(cmd.Context(), planner, argv[0])
 				if err != nil {
 					return err
 				}

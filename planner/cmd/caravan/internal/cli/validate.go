@@ -21,29 +21,38 @@ type checked struct {
 	Managed bool     `json:"managed"`
 	Why     string   `json:"why,omitempty"`
 	Faults  []string `json:"faults,omitempty"`
-	Gang    string   `json:"gang,omitempty"`
-	Members int      `json:"members,omitempty"`
-	GPUs    int      `json:"gpus,omitempty"`
+	// Warnings are what does not do what it seems to.
+	Warnings []string `json:"warnings,omitempty"`
+	Gang     string   `json:"gang,omitempty"`
+	Members  int      `json:"members,omitempty"`
+	GPUs     int      `json:"gpus,omitempty"`
 }
 
 func (a *app) validateCommand() *cobra.Command {
 	var flags jobFlags
-	var devices, levels []string
+	var rules rules
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check job files without a planner",
-		Long: `Validate parses job files and reads their caravan_ settings, without a network,
-and lists every fault. Exit codes: 0 all are valid; 1 at least one is not.`,
+		Long: `Validate parses job files, reads their caravan_ settings and checks what Nomad
+checks of a job by itself, without a network, and lists every fault of every
+file. What depends on the cluster (namespaces, node pools, drivers) is checked by
+caravan plan. Exit codes: 0 all are valid; 1 at least one is not.`,
 		Args: args(1, -1, "job files"),
 		RunE: func(_ *cobra.Command, argv []string) error {
+			opts, err := flags.options(a.env)
+			if err != nil {
+				return err
+			}
 			results := []checked{}
 			failed := false
 			for _, name := range argv {
-				jf, err := flags.read(a.env, name)
-				if err != nil {
-					return err
+				c := checked{File: name}
+				if jf, err := readJob(a.env, name, opts); err != nil {
+					c.Faults = []string{err.Error()}
+				} else {
+					c = check(jf, rules)
 				}
-				c := check(jf, devices, levels)
 				failed = failed || !c.OK
 				results = append(results, c)
 			}
@@ -57,12 +66,21 @@ and lists every fault. Exit codes: 0 all are valid; 1 at least one is not.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringArrayVar(&devices, "device", gangspec.DefaultDevices, "a `device` that the planner manages; may be repeated")
-	cmd.Flags().StringArrayVar(&levels, "level", nil, "a topology `level` of the cluster's own; may be repeated")
+	f := cmd.Flags()
+	f.StringArrayVar(&rules.devices, "device", gangspec.DefaultDevices, "a `device` that the planner manages; may be repeated")
+	f.StringArrayVar(&rules.levels, "level", nil, "a topology `level` of the cluster's own; may be repeated")
+	f.IntVar(&rules.maxPriority, "max-priority", nomadMaxPriority, "the Nomad servers' `job_max_priority`")
+	f.IntVar(&rules.maxCount, "max-count", nomadMaxCount, "the Nomad servers' `job_max_count`; 0 is no limit")
 	return cmd
 }
 
-func check(jf *jobFile, devices, levels []string) checked {
+// rules are what the cluster's operators have set.
+type rules struct {
+	devices, levels       []string
+	maxPriority, maxCount int
+}
+
+func check(jf *jobFile, r rules) checked {
 	c := checked{File: jf.name}
 	jf.opts.FileFunctions = true
 	job, err := jobhcl.ParseWith(jf.src, jf.name, jf.opts)
@@ -71,7 +89,11 @@ func check(jf *jobFile, devices, levels []string) checked {
 		return c
 	}
 	c.Job = deref(job.ID)
-	spec, err := gangspec.Parse(job, levels...)
+	for _, f := range nomadFaults(job, r) {
+		c.Faults = append(c.Faults, jf.name+": "+f)
+	}
+	c.Warnings = idle(job)
+	spec, err := gangspec.Parse(job, r.levels...)
 	var faults *gangspec.Error
 	switch {
 	case errors.As(err, &faults):
@@ -83,7 +105,7 @@ func check(jf *jobFile, devices, levels []string) checked {
 	}
 	c.OK = len(c.Faults) == 0
 	switch why := gangspec.Unmanageable(job); {
-	case !gangspec.Asks(job, devices):
+	case !gangspec.Asks(job, r.devices):
 		c.Why = "it asks for no managed device"
 	case why != "":
 		c.Why = why
@@ -97,7 +119,7 @@ func check(jf *jobFile, devices, levels []string) checked {
 	for _, g := range gangspec.ToModel(job, spec).Groups {
 		c.Members += g.Count
 		for _, d := range g.Devices {
-			if gangspec.MatchesAny(d.Name, devices) {
+			if gangspec.MatchesAny(d.Name, r.devices) {
 				c.GPUs += g.Count * d.Count
 			}
 		}
@@ -120,14 +142,19 @@ func parseFaults(err error) []string {
 
 func writeChecked(w io.Writer, results []checked) error {
 	for _, c := range results {
+		for _, f := range c.Faults {
+			if _, err := fmt.Fprintln(w, f); err != nil {
+				return err
+			}
+		}
+		for _, text := range c.Warnings {
+			if _, err := fmt.Fprintf(w, "%s: warning: %s\n", c.File, text); err != nil {
+				return err
+			}
+		}
 		var err error
 		switch {
 		case !c.OK:
-			for _, f := range c.Faults {
-				if _, err = fmt.Fprintln(w, f); err != nil {
-					break
-				}
-			}
 		case !c.Managed:
 			_, err = fmt.Fprintf(w, "%s: job %q is valid and left to Nomad: %s\n", c.File, c.Job, c.Why)
 		default:

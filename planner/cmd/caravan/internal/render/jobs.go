@@ -12,8 +12,8 @@ import (
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
-// name is a job's name, with its namespace unless that is the default.
-func name(namespace, job string) string {
+// Name is a job's name, with its namespace unless that is the default.
+func Name(namespace, job string) string {
 	if namespace == "" || namespace == "default" {
 		return job
 	}
@@ -32,7 +32,7 @@ func Queue(w io.Writer, s Style, jobs []httpapi.Job) error {
 		if position == "" {
 			position = "-"
 		}
-		g.add(position, name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
+		g.add(position, Name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
 			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Reason)
 	}
 	return g.write(w, "")
@@ -50,7 +50,7 @@ func Jobs(w io.Writer, s Style, jobs []httpapi.Job) error {
 		if j.Released {
 			state = "released"
 		}
-		g.add(name(j.Namespace, j.ID), j.Type, state, j.Queue, string(j.Gang),
+		g.add(Name(j.Namespace, j.ID), j.Type, state, j.Queue, string(j.Gang),
 			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted))
 	}
 	return g.write(w, "")
@@ -112,7 +112,7 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 			what = append(what, part)
 		}
 	}
-	g.add("Job", s.paint(bold, name(e.Namespace, e.ID))+parens(strings.Join(what, ", ")))
+	g.add("Job", s.paint(bold, Name(e.Namespace, e.ID))+parens(strings.Join(what, ", ")))
 	g.add("State", stateLine(s, e))
 	if !e.Submitted.IsZero() {
 		g.add("Submitted", clock(e.Submitted)+", "+s.age(e.Submitted)+" ago")
@@ -120,7 +120,7 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	if e.Action != "" || e.Reason != "" {
 		g.add("Decision", decision(s, string(e.Action), e.Reason))
 	}
-	detail(g, e.Action, e.Detail)
+	detail(g, s, e.Action, e.Detail)
 	if e.Attempts > 0 {
 		text := count(e.Attempts, "admission") + " failed"
 		if !e.RetryAfter.IsZero() {
@@ -171,7 +171,7 @@ func decision(s Style, action, reason string) string {
 }
 
 // detail adds a reason's numbers.
-func detail(g *grid, action model.Action, d model.Detail) {
+func detail(g *grid, s Style, action model.Action, d model.Detail) {
 	where := ""
 	if d.Domain != "" {
 		where = " in " + strings.TrimSpace(d.Level+" "+d.Domain)
@@ -196,7 +196,7 @@ func detail(g *grid, action model.Action, d model.Detail) {
 	if len(d.Held) > 0 {
 		held := make([]string, len(d.Held))
 		for i, node := range d.Held {
-			held[i] = shortID(node)
+			held[i] = s.node(node)
 		}
 		g.add("Held", count(len(held), "node")+": "+strings.Join(held, ", "))
 	}
@@ -211,7 +211,7 @@ func placement(w io.Writer, s Style, placed []httpapi.Placed) error {
 	for _, p := range placed {
 		node := p.NodeName
 		if node == "" {
-			node = shortID(p.Node)
+			node = s.node(p.Node)
 		}
 		gpus := make([]string, len(p.GPUs))
 		for i, uuid := range p.GPUs {
@@ -239,20 +239,36 @@ func history(w io.Writer, s Style, past []httpapi.Past) error {
 	return g.write(w, "")
 }
 
+// Planned is what would become of a job, as Nomad and the planner say.
+type Planned struct {
+	httpapi.PlanResult
+	// Refused is what Nomad refuses the job for. Nothing is decided then.
+	Refused []string `json:"refused,omitempty"`
+	// Warnings are what does not do what it seems to.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
 // Plan writes what would be decided on a job.
-func Plan(w io.Writer, s Style, job string, p httpapi.PlanResult) error {
+func Plan(w io.Writer, s Style, job string, p Planned) error {
 	g := newGrid()
 	g.add("Job", s.paint(bold, job))
+	for _, text := range p.Refused {
+		g.add(s.paint(red, "Nomad"), text)
+	}
+	for _, f := range p.Faults {
+		g.add(s.paint(red, "Fault"), f)
+	}
+	for _, text := range p.Warnings {
+		g.add(s.paint(yellow, "Warning"), text)
+	}
 	switch {
+	case len(p.Refused)+len(p.Faults) > 0:
+		g.add("Decision", "none: it would be refused")
 	case !p.Managed:
 		g.add("Managed", "no: "+p.Why)
-	case len(p.Faults) > 0:
-		for _, f := range p.Faults {
-			g.add(s.paint(red, "Fault"), f)
-		}
 	default:
 		g.add("Decision", decision(s, string(p.Decision.Action), p.Decision.Reason))
-		detail(g, p.Decision.Action, p.Decision.Detail)
+		detail(g, s, p.Decision.Action, p.Decision.Detail)
 	}
 	if err := g.write(w, ""); err != nil {
 		return err
@@ -282,17 +298,9 @@ func Released(w io.Writer, s Style, r httpapi.ReleaseResult) error {
 		if !j.Done {
 			done = s.paint(red, "no")
 		}
-		g.add(name(j.Namespace, j.Job), done, j.Note)
+		g.add(Name(j.Namespace, j.Job), done, j.Note)
 	}
 	return g.write(w, "")
-}
-
-// shortID is the part of a Nomad node's ID that Nomad's own commands show.
-func shortID(id string) string {
-	if len(id) == 36 && id[8] == '-' {
-		return id[:8]
-	}
-	return id
 }
 
 func label(prefix, text string) string {
@@ -329,9 +337,9 @@ func Decisions(w io.Writer, s Style, decisions []model.Decision) error {
 			}
 		}
 		g := newGrid()
-		g.add("Job", s.paint(bold, name(d.Namespace, d.Job)))
+		g.add("Job", s.paint(bold, Name(d.Namespace, d.Job)))
 		g.add("Decision", decision(s, string(d.Action), d.Reason))
-		detail(g, d.Action, d.Detail)
+		detail(g, s, d.Action, d.Detail)
 		if err := g.write(w, ""); err != nil {
 			return err
 		}

@@ -45,16 +45,21 @@ func views() map[string]view {
 		"status":       func(w io.Writer, s Style) error { return Status(w, s, status) },
 		"status-down":  func(w io.Writer, s Style) error { return Status(w, s, down) },
 		"explain-wait": func(w io.Writer, s Style) error { return Explain(w, s, waiting) },
-		"explain-run":  func(w io.Writer, s Style) error { return Explain(w, s, running) },
+		"explain-held": func(w io.Writer, s Style) error {
+			s.Nodes = map[string]string{"5f7d0c4e-0000-4000-8000-000000000001": "gpu-7"}
+			held := []string{"5f7d0c4e-0000-4000-8000-000000000001", "5f7d0c4e-0000-4000-8000-000000000002"}
+			return Explain(w, s, httpapi.Explain{Job: httpapi.Job{ID: "x", State: model.StateQueued}, Action: model.ActionWait, Detail: model.Detail{Held: held}})
+		},
+		"explain-run": func(w io.Writer, s Style) error { return Explain(w, s, running) },
 		"explain-fault": func(w io.Writer, s Style) error {
 			return Explain(w, s, httpapi.Explain{Job: httpapi.Job{ID: "x", State: model.StateQueued}, Faults: []string{"job: caravan_gang = \"jbo\": allowed is job, group or none"}})
 		},
-		"plan-admit": func(w io.Writer, s Style) error { return Plan(w, s, "train-gang", plan) },
+		"plan-admit": func(w io.Writer, s Style) error { return Plan(w, s, "train-gang", Planned{PlanResult: plan}) },
 		"plan-fault": func(w io.Writer, s Style) error {
-			return Plan(w, s, "x", httpapi.PlanResult{Managed: true, Faults: []string{"bad"}})
+			return Plan(w, s, "x", Planned{PlanResult: httpapi.PlanResult{Managed: true, Faults: []string{"bad"}}, Refused: []string{"Job ID contains a space"}, Warnings: []string{"caravan_gang: no effect"}})
 		},
 		"plan-left": func(w io.Writer, s Style) error {
-			return Plan(w, s, "x", httpapi.PlanResult{Why: "it asks for no managed device"})
+			return Plan(w, s, "x", Planned{PlanResult: httpapi.PlanResult{Why: "it asks for no managed device"}})
 		},
 		"topology":      func(w io.Writer, s Style) error { return Topology(w, s, tree) },
 		"topology-none": func(w io.Writer, s Style) error { return Topology(w, s, httpapi.Topology{}) },

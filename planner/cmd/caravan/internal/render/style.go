@@ -22,6 +22,8 @@ type Style struct {
 	Now time.Time
 	// Long shows whole UUIDs instead of their first eight digits.
 	Long bool
+	// Nodes are names by ID, as far as they are known.
+	Nodes map[string]string
 }
 
 const (
@@ -42,15 +44,27 @@ func (s Style) paint(code, text string) string {
 // state is a job's or member's state in its colour.
 func (s Style) state(state string) string {
 	switch state {
-	case string(model.StateRunning), "placed", "complete":
+	case string(model.StateRunning), "placed", "complete", "ended":
 		return s.paint(green, state)
 	case string(model.StateQueued), string(model.StateAdmitted), string(model.StateStopping), "none":
 		return s.paint(yellow, state)
-	case "lost", "dead", "misplaced":
+	case "lost", "dead", "misplaced", "failed":
 		return s.paint(red, state)
 	default:
 		return state
 	}
+}
+
+// node is a node's name, or else the part of its ID that Nomad's own commands
+// show.
+func (s Style) node(id string) string {
+	if name := s.Nodes[id]; name != "" {
+		return name
+	}
+	if len(id) == 36 && id[8] == '-' {
+		return id[:8]
+	}
+	return id
 }
 
 // age is how long ago a time was, "" for the zero time.

@@ -118,7 +118,7 @@ func holder(s Style, gpu httpapi.GPUUse) string {
 	text := s.paint(green, "free")
 	switch {
 	case gpu.Job != "":
-		text = name(gpu.Namespace, gpu.Job)
+		text = Name(gpu.Namespace, gpu.Job)
 	case gpu.Alloc != "":
 		text = "allocation " + gpu.Alloc
 	}

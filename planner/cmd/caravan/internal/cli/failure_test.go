@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+// With --json there is one JSON value on standard output, also when a command
+// fails.
+func TestJSONErrors(t *testing.T) {
+	jobPath := writeFile(t, "job.hcl", jobFileText)
+	tests := map[string]struct {
+		env               map[string]string
+		fail              map[string]int
+		args              []string
+		wantCode          int
+		wantError, wantDo string
+	}{
+		"planner not there": {
+			env: map[string]string{httpapi.AddressEnv: "http://127.0.0.1:1"}, args: []string{"queue", "--json"}, wantCode: 1,
+			wantError: "cannot reach the planner at http://127.0.0.1:1: connect: connection refused", wantDo: "caravan agent -config FILE",
+		},
+		"no such job":      {args: []string{"--json", "explain", "x"}, wantCode: 1, wantError: `there is no managed job "x"`},
+		"unknown command":  {args: []string{"quue", "-json"}, wantCode: 2, wantError: `unknown command "quue"`, wantDo: "Run 'caravan --help' for help."},
+		"unknown flag":     {args: []string{"queue", "--nope", "--json"}, wantCode: 2, wantError: "unknown flag: --nope", wantDo: "Run 'caravan queue --help' for help."},
+		"file not there":   {args: []string{"run", "--json", "/no/file"}, wantCode: 1, wantError: "read job file: open /no/file"},
+		"without rights":   {fail: map[string]int{"PUT /v1/jobs": 403}, args: []string{"run", "--json", jobPath}, wantCode: 1, wantError: "answer 403", wantDo: "NOMAD_TOKEN"},
+		"planner's advice": {fail: map[string]int{"GET /caravan/v1/queue": 502}, args: []string{"queue", "--json"}, wantCode: 1, wantError: "read queue: it was made to fail"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlanner(t)
+			for key, status := range tc.fail {
+				f.fail[key] = status
+			}
+			got := f.call(tc.env, "", tc.args...)
+			var v map[string]string
+			if err := json.Unmarshal([]byte(got.out), &v); err != nil || got.code != tc.wantCode {
+				t.Fatalf("code %d, %v in %q", got.code, err, got.out)
+			}
+			if !strings.Contains(v["error"], tc.wantError) || !strings.Contains(v["what_to_do"], tc.wantDo) {
+				t.Errorf("error %q, what to do %q", v["error"], v["what_to_do"])
+			}
+			if !strings.Contains(got.errOut, "Error: "+v["error"]) {
+				t.Errorf("people are told %q", got.errOut)
+			}
+		})
+	}
+	f := newFakePlanner(t)
+	if got := f.call(nil, "", "explain", "x"); got.out != "" {
+		t.Errorf("without --json: %q", got.out)
+	}
+}

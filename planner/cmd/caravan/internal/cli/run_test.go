@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/jobhcl"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+const explainTrain = "GET /caravan/v1/explain/default/train-gang"
+
+// With --wait a job that waiting does not help is answered at once.
+func TestRunWaitsNotForTheHopeless(t *testing.T) {
+	tests := map[string]struct {
+		explain    httpapi.Explain
+		wantSleeps int
+	}{
+		"too large": {explain: httpapi.Explain{Detail: model.Detail{Code: "too_large"}}},
+		"no node":   {explain: httpapi.Explain{Detail: model.Detail{Code: "no_node"}}},
+		"invalid":   {explain: httpapi.Explain{Detail: model.Detail{Code: "invalid"}}},
+		"held":      {explain: httpapi.Explain{Detail: model.Detail{Code: "hold"}}},
+		"faulty":    {explain: httpapi.Explain{Faults: []string{"bad gang"}}},
+		"behind":    {explain: httpapi.Explain{Detail: model.Detail{Code: "behind"}}, wantSleeps: 11},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlanner(t)
+			tc.explain.Job = httpapi.Job{Namespace: "default", ID: "train-gang", State: model.StateQueued, Reason: "it is " + name}
+			f.answers[explainTrain] = tc.explain
+			got := f.call(nil, jobFileText, "run", "--wait", "-")
+			want := CodeQueued
+			if tc.wantSleeps > 0 {
+				want = CodeFailure // the fake's patience ends
+			}
+			if got.code != want || got.sleeps != tc.wantSleeps {
+				t.Errorf("code %d after %d sleeps, want %d after %d\n%s%s", got.code, got.sleeps, want, tc.wantSleeps, got.out, got.errOut)
+			}
+			if !strings.Contains(got.out+got.errOut, "it is "+name) {
+				t.Errorf("the reason is missing:\n%s%s", got.out, got.errOut)
+			}
+		})
+	}
+}
+
+// What runs is not ended for a version that can never start.
+func TestRunReplacesNothingByTheHopeless(t *testing.T) {
+	job, err := jobhcl.Parse([]byte(jobFileText), "job.hcl", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := httpapi.Job{Namespace: "default", ID: "train-gang", State: model.StateRunning, Members: 2, Placed: 2}
+	tests := map[string]struct {
+		job  httpapi.Job
+		hash string
+		code string
+		want int
+	}{
+		"too large":                        {running, "another", "too_large", 0},
+		"no room now":                      {running, "another", "no_capacity", 1},
+		"the same version":                 {running, gangspec.Hash(job), "no_node", 1},
+		"the one before waits":             {httpapi.Job{State: model.StateQueued}, "another", "too_large", 1},
+		"the one before is left to itself": {httpapi.Job{State: model.StateRunning, Released: true}, "another", "too_large", 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlanner(t)
+			f.answers[explainTrain] = httpapi.Explain{Job: tc.job, SpecHash: tc.hash}
+			f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Managed: true, Decision: model.Decision{Action: model.ActionWait, Reason: "needs 32 GPUs", Detail: model.Detail{Code: tc.code}}}
+			got := f.call(nil, jobFileText, "run", "-")
+			if len(f.registered) != tc.want {
+				t.Errorf("%d registered, want %d\n%s%s", len(f.registered), tc.want, got.out, got.errOut)
+			}
+			if refused := got.code == CodeFailure && strings.Contains(got.errOut, "needs 32 GPUs; nothing was registered"); refused != (tc.want == 0) {
+				t.Errorf("code %d\n%s", got.code, got.errOut)
+			}
+		})
+	}
+}
+
+// Nomad itself is not taken for a planner, not even by who does not look at
+// the decision.
+func TestRunRegistersNothingPastThePlanner(t *testing.T) {
+	for _, flag := range []string{"--detach", "--wait", "--json"} {
+		f := newFakePlanner(t)
+		for key := range f.answers {
+			if strings.Contains(key, httpapi.Prefix) {
+				delete(f.answers, key)
+			}
+		}
+		got := f.call(nil, jobFileText, "run", flag, "-")
+		if got.code != CodeFailure || len(f.registered) > 0 || !strings.Contains(got.errOut, "is no Caravan planner") {
+			t.Errorf("%s: code %d, %d registered\n%s", flag, got.code, len(f.registered), got.errOut)
+		}
+	}
+	f := newFakePlanner(t)
+	f.fail["GET /caravan/v1/status"] = http.StatusForbidden
+	if got := f.call(nil, jobFileText, "run", "--detach", "-"); got.code != CodeOK || len(f.registered) != 1 {
+		t.Errorf("who may not see the status: code %d\n%s", got.code, got.errOut)
+	}
+}
+
+// A job that has ended is explained from what Nomad remembers.
+func TestExplainWhatHasEnded(t *testing.T) {
+	dead, stop := "dead", true
+	tests := map[string]struct {
+		job     api.Job
+		summary api.TaskGroupSummary
+		want    string
+	}{
+		"ended":   {api.Job{Status: &dead}, api.TaskGroupSummary{Complete: 2}, "it has ended: allocations complete 2, failed 0, lost 0"},
+		"failed":  {api.Job{Status: &dead}, api.TaskGroupSummary{Failed: 2}, "it has failed: allocations complete 0, failed 2, lost 0"},
+		"stopped": {api.Job{Status: &dead, Stop: &stop}, api.TaskGroupSummary{Complete: 1}, "it was stopped"},
+	}
+	for state, tc := range tests {
+		t.Run(state, func(t *testing.T) {
+			f := newFakePlanner(t)
+			delete(f.answers, explainTrain)
+			f.answers["GET /v1/job/train-gang"] = tc.job
+			f.answers["GET /v1/job/train-gang/summary"] = api.JobSummary{Summary: map[string]api.TaskGroupSummary{"g": tc.summary}}
+			for _, args := range [][]string{{"explain", "train-gang"}, {"status", "train-gang"}, {"run", "-"}} {
+				got := f.call(nil, jobFileText, args...)
+				if got.code != CodeOK || !strings.Contains(got.out, state) || args[0] != "status" && !strings.Contains(got.out, tc.want) {
+					t.Errorf("%v: code %d\n%s%s", args, got.code, got.out, got.errOut)
+				}
+			}
+			var e httpapi.Explain
+			if err := json.Unmarshal([]byte(f.call(nil, "", "explain", "--json", "train-gang").out), &e); err != nil || string(e.State) != state {
+				t.Errorf("state %q, %v", e.State, err)
+			}
+			if got := f.call(nil, "", "release", "train-gang"); got.code != CodeFailure {
+				t.Errorf("release: code %d\n%s", got.code, got.out)
+			}
+		})
+	}
+}
+
+// Settings that nobody reads are warned of.
+func TestIdleSettings(t *testing.T) {
+	text := strings.Replace(jobFileText, `type = "batch"`, `type = "system"
+  meta {
+    caravan_gang = "job"
+  }`, 1)
+	path := writeFile(t, "system.hcl", text)
+	for _, command := range []string{"run", "plan", "validate"} {
+		f := newFakePlanner(t)
+		if got := f.call(nil, "", command, path); got.code != CodeOK || !strings.Contains(got.out, "caravan_gang: no effect, the job is left to Nomad: a gate would stop a system job") {
+			t.Errorf("%s: code %d\n%s%s", command, got.code, got.out, got.errOut)
+		}
+	}
+}
+
+// Plan shows what Nomad refuses, and then decides nothing.
+func TestPlanLetsNomadCheck(t *testing.T) {
+	f := newFakePlanner(t)
+	f.answers["PUT /v1/validate/job"] = api.JobValidateResponse{
+		Error: "2 errors occurred", ValidationErrors: []string{"Job ID contains a space", "job priority must be between [1, 100]"}, Warnings: "1 warning:\n\n* old syntax",
+	}
+	got := f.call(nil, jobFileText, "plan", "-")
+	for _, want := range []string{"Job ID contains a space", "must be between [1, 100]", "* old syntax", "none: it would be refused"} {
+		if got.code != CodeFailure || !strings.Contains(got.out, want) {
+			t.Errorf("code %d, output lacks %q:\n%s%s", got.code, want, got.out, got.errOut)
+		}
+	}
+	var out struct {
+		Refused  []string
+		Decision *model.Decision
+	}
+	if err := json.Unmarshal([]byte(f.call(nil, jobFileText, "plan", "--json", "-").out), &out); err != nil || len(out.Refused) != 2 || out.Decision != nil {
+		t.Errorf("JSON: %+v, %v", out, err)
+	}
+	f.fail["PUT /v1/validate/job"] = http.StatusForbidden
+	if got := f.call(nil, jobFileText, "plan", "-"); got.code != CodeOK || !strings.Contains(got.out, "Nomad's own checks were not made") {
+		t.Errorf("without the right: code %d\n%s%s", got.code, got.out, got.errOut)
+	}
+	f.fail["PUT /v1/validate/job"] = http.StatusInternalServerError
+	if got := f.call(nil, jobFileText, "plan", "-"); got.code != CodeFailure || !strings.Contains(got.errOut, "made to fail") {
+		t.Errorf("when Nomad fails: code %d\n%s%s", got.code, got.out, got.errOut)
+	}
+}
