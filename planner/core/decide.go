@@ -2,8 +2,10 @@ package core
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
 	"github.com/caravan-sched/caravan/planner/core/topo"
@@ -95,12 +97,18 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 	switch {
 	case j.Hold != "":
 		d.Reason, d.Detail.Code = j.Hold, codeHold
+	case c.constraintFaults(j) != "":
+		d.Reason = c.constraintFaults(j) + "; correct it and submit the job again"
+		d.Detail.Code = codeInvalid
 	case len(gangs) == 0:
 		d.Reason = "asks for no members: every group's count is 0; raise a count or stop the job"
 		d.Detail.Code = codeInvalid
 	case j.RetryAfter.After(c.now):
-		d.Reason = fmt.Sprintf("its last placement did not hold; is tried again in %s, at %s",
-			j.RetryAfter.Sub(c.now).Round(time.Second), j.RetryAfter.UTC().Format(time.RFC3339))
+		in := ""
+		if rest := j.RetryAfter.Sub(c.now); rest < maxTellable {
+			in = fmt.Sprintf("in %s, ", rest.Round(time.Second))
+		}
+		d.Reason = fmt.Sprintf("its last placement did not hold; is tried again %sat %s", in, j.RetryAfter.UTC().Format(time.RFC3339))
 		d.Detail.Code = codeRetryLater
 	case c.blocked != "":
 		d.Reason = fmt.Sprintf("%s is ahead and waits for room; the queue is strict, so nobody passes it", c.blocked)
@@ -112,6 +120,30 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 		c.waiting++
 	}
 	return d
+}
+
+// maxTellable is up to which a time is told in hours.
+const maxTellable = 100 * 24 * time.Hour
+
+// constraintFaults says what is wrong with a job's constraints.
+func (c *cycle) constraintFaults(j *model.Job) string {
+	var faults []string
+	look := func(list []model.Constraint) {
+		for _, con := range list {
+			if text := c.catalog.Nodes.Checker().Fault(con); text != "" {
+				faults = append(faults, fmt.Sprintf("constraint %s: %s", feasible.Describe(con), text))
+			}
+		}
+	}
+	look(j.Constraints)
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		look(g.Constraints)
+		for k := range g.Devices {
+			look(g.Devices[k].Constraints)
+		}
+	}
+	return strings.Join(faults, "; ")
 }
 
 // placeAll places a job's gangs one after the other, and says of each that

@@ -215,3 +215,40 @@ func TestAnswersAboutPropertiesAreKept(t *testing.T) {
 		t.Errorf("%d answers are kept, want 3", len(p.possible))
 	}
 }
+
+// Constraints that cannot be read are told as such, all of them, and hurt no
+// other job.
+func TestUnreadableConstraints(t *testing.T) {
+	s := draw(t, "b1 r1 n0 ....")
+	submit(t, s, "M 1x1\nK 1x1")
+	j := &s.Jobs[0]
+	j.Constraints = []model.Constraint{{Left: "${attr.a}", Operand: "regexp", Right: "(["}, {Left: "${attr.a}", Operand: "regexp", Right: "${attr.b}"}}
+	j.Groups[0].Constraints = []model.Constraint{{Left: "${attr.a}", Operand: "version", Right: ">>"}, {Left: "${attr.a}", Operand: "foo"}}
+	for _, right := range []string{"x", "-3", "0"} {
+		j.Groups[0].Devices[0].Constraints = append(j.Groups[0].Devices[0].Constraints, model.Constraint{Left: "${attr.a}", Operand: "distinct_property", Right: right})
+	}
+	d := decision(t, s, "M")
+	if d.Detail.Code != "invalid" {
+		t.Errorf("code %s", d.Detail.Code)
+	}
+	want := `constraint ${attr.a} regexp ([: "([" is no regular expression; constraint ${attr.a} version >>: ">>" is no range of versions: want one like ">= 1.2, < 2"; ` +
+		`constraint ${attr.a} foo: "foo" is no operand: want one of = == is != not > >= < <= version semver regexp set_contains set_contains_all set_contains_any distinct_hosts distinct_property is_set is_not_set; ` +
+		`constraint ${attr.a} distinct_property x: "x" is no count: want 1 or more, or nothing for 1; constraint ${attr.a} distinct_property -3: "-3" is no count: want 1 or more, or nothing for 1; ` +
+		`constraint ${attr.a} distinct_property 0: "0" is no count: want 1 or more, or nothing for 1; correct it and submit the job again`
+	if diff := cmp.Diff(want, d.Reason); diff != "" {
+		t.Errorf("reason (-want +got):\n%s", diff)
+	}
+	if d := decision(t, s, "K"); d.Detail.Code != "placed" {
+		t.Errorf("the other job: %s", d.Reason)
+	}
+}
+
+// A time to try again that is far away is told as a date.
+func TestRetryFarAway(t *testing.T) {
+	s := draw(t, "b1 r1 n0 ....")
+	submit(t, s, "M 1x1")
+	s.Now, s.Jobs[0].RetryAfter = s.Now.AddDate(-2025, 0, 0), s.Now
+	if d, want := decision(t, s, "M"), "its last placement did not hold; is tried again at 2026-01-02T03:04:05Z"; d.Reason != want {
+		t.Errorf("got %q, want %q", d.Reason, want)
+	}
+}

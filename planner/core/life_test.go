@@ -305,7 +305,7 @@ func FuzzDecide(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(example)
-	f.Add([]byte(`{"nodes":[{"id":"n","gpus":[{"uuid":"a","type":"gpu"}]}],"jobs":[{"id":"j","state":"queued","groups":[{"name":"g","count":1,"devices":[{"name":"gpu","count":1}]}]}]}`))
+	f.Add([]byte(`{"now":"2026-01-02T03:04:05Z","nodes":[{"id":"n","gpus":[{"uuid":"a","type":"gpu"}]}],"jobs":[{"id":"j","state":"queued","groups":[{"name":"g","count":1,"devices":[{"name":"gpu","count":1}]}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := model.DecodeSnapshot(bytes.NewReader(data))
 		if err != nil {

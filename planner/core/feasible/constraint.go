@@ -120,6 +120,17 @@ func (c *Checker) versionMatches(text, ranges string, strict bool) bool {
 	if !ok {
 		return false
 	}
+	parsed := c.versionRanges(ranges, strict)
+	for _, r := range parsed {
+		if !r.allows(v) {
+			return false
+		}
+	}
+	return len(parsed) > 0
+}
+
+// versionRanges reads ranges, none if they are malformed.
+func (c *Checker) versionRanges(ranges string, strict bool) []versionRange {
 	key := rangeKey{ranges, strict}
 	parsed, known := c.ranges[key]
 	if !known {
@@ -129,12 +140,7 @@ func (c *Checker) versionMatches(text, ranges string, strict bool) bool {
 		}
 		c.ranges[key] = parsed
 	}
-	for _, r := range parsed {
-		if !r.allows(v) {
-			return false
-		}
-	}
-	return len(parsed) > 0
+	return parsed
 }
 
 // regexp compiles an expression, nil if it is malformed.

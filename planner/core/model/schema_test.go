@@ -23,26 +23,12 @@ var update = flag.Bool("update", false, "write the published schema anew")
 
 const schemaPath = "../../../docs/snapshot.schema.json"
 
-// required are the properties without which a snapshot says nothing.
-var required = map[string][]string{
-	"Snapshot":   {"now", "nodes", "jobs"},
-	"Node":       {"id"},
-	"GPU":        {"uuid"},
-	"Link":       {"kind"},
-	"Job":        {"id", "state", "groups"},
-	"TaskGroup":  {"name", "count"},
-	"DeviceAsk":  {"name", "count"},
-	"Constraint": {"operand"},
-	"Alloc":      {"id", "node"},
-	"Member":     {"group", "index", "node"},
-}
-
 // enums are the values of the types and properties that have few.
 var enums = map[string][]string{
 	"State":              {string(StateQueued), string(StateAdmitted), string(StateRunning), string(StateStopping)},
 	"Gang":               {"", string(GangJob), string(GangGroup), string(GangNone)},
 	"Topology.mode":      {"", TopologyRequire, TopologyPrefer},
-	"Constraint.operand": {"=", "==", "is", "!=", "not", ">", ">=", "<", "<=", "version", "semver", "regexp", "set_contains", "set_contains_all", "set_contains_any", "distinct_hosts", "distinct_property", "is_set", "is_not_set"},
+	"Constraint.operand": Operands,
 }
 
 // signed are the integers that may be below 0: all others may not.

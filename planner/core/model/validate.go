@@ -1,14 +1,9 @@
 package model
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"strings"
 )
-
-// ErrSnapshot is the error for a snapshot, or part of one, that cannot be.
-var ErrSnapshot = errors.New("invalid snapshot")
 
 // The most that a snapshot may say of one thing. They keep sums far from
 // overflowing and are beyond any machine.
@@ -25,23 +20,20 @@ const (
 	maxPort  = 1<<16 - 1
 )
 
-// faults collects what is wrong, each with where it is and what is allowed.
-type faults []error
-
-func (f *faults) add(format string, args ...any) {
-	*f = append(*f, fmt.Errorf("%w: "+format, append([]any{ErrSnapshot}, args...)...))
-}
-
-func (f faults) join() error { return errors.Join(f...) }
-
 // Validate reports everything that is wrong with a snapshot, as one error for
 // each fault, joined. Whether its jobs can be placed is another matter.
 func (s *Snapshot) Validate() error {
 	var f faults
+	s.validate(&f)
+	return f.join()
+}
+
+// validate returns where each GPU is.
+func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 	if s.Version != 0 && s.Version != SnapshotVersion {
 		f.add("version: %d: want %d", s.Version, SnapshotVersion)
 	}
-	levels := s.validateLevels(&f)
+	levels := s.validateLevels(f)
 	nodes := make(map[string]int, len(s.Nodes))
 	gpus := 0
 	for i := range s.Nodes {
@@ -50,12 +42,12 @@ func (s *Snapshot) Validate() error {
 	owner := make(map[string]gpuAt, gpus)
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		if first, dup := nodes[n.ID]; dup {
+		if first, dup := nodes[n.ID]; !dup {
+			nodes[n.ID] = i
+		} else if n.ID != "" {
 			f.add("nodes[%d].id: %q: is nodes[%d]'s too; want unique IDs", i, n.ID, first)
-			continue
 		}
-		nodes[n.ID] = i
-		n.validate(&f, i, levels)
+		n.validate(f, i, levels)
 		for k := range n.GPUs {
 			uuid := n.GPUs[k].UUID
 			if first, dup := owner[uuid]; dup && uuid != "" {
@@ -65,9 +57,9 @@ func (s *Snapshot) Validate() error {
 			owner[uuid] = gpuAt{int32(i), int32(len(owner))}
 		}
 	}
-	s.validateJobs(&f, levels, nodes)
-	s.validateAllocs(&f, nodes, owner)
-	return f.join()
+	s.validateJobs(f, levels, nodes)
+	s.validateAllocs(f, nodes, owner)
+	return owner
 }
 
 // gpuAt is where a GPU is, and its number among all.
@@ -169,11 +161,11 @@ func (s *Snapshot) validateJobs(f *faults, levels map[string]bool, nodes map[str
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		key := jobKey{j.Namespace, j.ID}
-		if first, dup := seen[key]; dup {
+		if first, dup := seen[key]; !dup {
+			seen[key] = i
+		} else if j.ID != "" {
 			f.add("jobs[%d].id: %q in namespace %q: is jobs[%d]'s too; want unique IDs", i, j.ID, j.Namespace, first)
-			continue
 		}
-		seen[key] = i
 		j.validate(f, i, levels)
 		for k := range j.Members {
 			m := &j.Members[k]
@@ -218,34 +210,34 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 			f.add("jobs[%d] (%s).groups[%d].name: %q: is another group's too; want unique names", i, j.ID, k, g.Name)
 		}
 		groups[g.Name] = g
-		g.validate(f, i, j.ID)
+		g.validate(f, i, k, j.ID)
 	}
 	j.validateMembers(f, i, groups)
 }
 
-func (g *TaskGroup) validate(f *faults, i int, job string) {
+func (g *TaskGroup) validate(f *faults, i, at int, job string) {
 	for _, q := range []struct {
 		name  string
 		value int
 	}{{"count", g.Count}, {"min", g.Min}, {"max", g.Max}} {
 		if q.value < 0 || q.value > MaxCount {
-			f.add("jobs[%d] (%s).groups (%s).%s: %d: want 0 to %d", i, job, g.Name, q.name, q.value, MaxCount)
+			f.add("jobs[%d] (%s).groups[%d] (%s).%s: %d: want 0 to %d", i, job, at, g.Name, q.name, q.value, MaxCount)
 		}
 	}
 	if !g.Resources.possible() {
-		g.Resources.faults(f, "jobs[%d] (%s).groups (%s).resources", i, job, g.Name)
+		g.Resources.faults(f, "jobs[%d] (%s).groups[%d] (%s).resources", i, job, at, g.Name)
 	}
 	for k, p := range g.Ports {
 		if p < 1 || p > maxPort {
-			f.add("jobs[%d] (%s).groups (%s).ports[%d]: %d: want 1 to %d", i, job, g.Name, k, p, maxPort)
+			f.add("jobs[%d] (%s).groups[%d] (%s).ports[%d]: %d: want 1 to %d", i, job, at, g.Name, k, p, maxPort)
 		}
 	}
 	for k, d := range g.Devices {
 		if d.Count < 0 || d.Count > MaxCount {
-			f.add("jobs[%d] (%s).groups (%s).devices[%d].count: %d: want 0 to %d", i, job, g.Name, k, d.Count, MaxCount)
+			f.add("jobs[%d] (%s).groups[%d] (%s).devices[%d].count: %d: want 0 to %d", i, job, at, g.Name, k, d.Count, MaxCount)
 		}
 		if strings.TrimSpace(d.Name) == "" {
-			f.add("jobs[%d] (%s).groups (%s).devices[%d].name: empty: want TYPE, VENDOR/TYPE or VENDOR/TYPE/MODEL", i, job, g.Name, k)
+			f.add("jobs[%d] (%s).groups[%d] (%s).devices[%d].name: empty: want TYPE, VENDOR/TYPE or VENDOR/TYPE/MODEL", i, job, at, g.Name, k)
 		}
 	}
 }
@@ -276,11 +268,11 @@ func (s *Snapshot) validateAllocs(f *faults, nodes map[string]int, owner map[str
 	holder := make([]int32, len(owner)) // by GPU number: the alloc's index + 1
 	for i := range s.Allocs {
 		a := &s.Allocs[i]
-		if first, dup := seen[a.ID]; dup {
+		if first, dup := seen[a.ID]; !dup {
+			seen[a.ID] = i
+		} else if a.ID != "" {
 			f.add("allocs[%d].id: %q: is allocs[%d]'s too; want unique IDs", i, a.ID, first)
-			continue
 		}
-		seen[a.ID] = i
 		a.validate(f, i)
 		at, known := nodes[a.Node]
 		if !known {
