@@ -95,6 +95,20 @@ func startBackend(ctx context.Context, opts Options, spec devcluster.Spec) (devc
 	}
 }
 
+// backendOf is the back end that the options lead to, whether it is there or
+// not.
+func backendOf(opts Options) string {
+	_, found := nomadproc.Find()
+	switch {
+	case opts.Backend != "":
+		return opts.Backend
+	case found:
+		return devcluster.BackendNomad
+	default:
+		return devcluster.BackendDevNomad
+	}
+}
+
 // findPlugin returns the device plugin's binary: the one named, else the one
 // beside this program, else the one on the PATH.
 func findPlugin(path string) (string, error) {

@@ -25,24 +25,46 @@ func (r *run) judge(ctx context.Context) error {
 		if j.members > 1 {
 			common = append(common, checkNeverPartial(seen, j.name, j.members, partialWindow, end))
 		}
-		if len(seen.members(j.name)) == 0 {
+		if j.judged || len(seen.members(j.name)) == 0 {
 			continue // it was stopped by the scenario
 		}
-		e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, j.name)
+		checks, err := r.judgeMembers(ctx, seen, j)
 		if err != nil {
-			return fmt.Errorf("explain %s: %w", j.name, err)
+			return err
 		}
-		planned := make([]model.Member, 0, len(e.Placement))
-		for _, p := range e.Placement {
-			planned = append(planned, p.Member)
-		}
-		common = append(common, checkAsPlanned(seen, j.name, planned), checkWholeIslands(seen, j.name, r.islands))
-		gang := gangOf(seen, j, planned, r.islands)
-		gang.Reason = e.Reason
-		r.report.Gangs = append(r.report.Gangs, gang)
+		common = append(common, checks...)
 	}
 	r.report.Checks = append(common, r.report.Checks...)
 	return nil
+}
+
+// judgeMembers reports a job as it runs and checks that it does so as was
+// decided.
+func (r *run) judgeMembers(ctx context.Context, seen timeline, j *submitted) ([]Check, error) {
+	e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, j.name)
+	if err != nil {
+		return nil, fmt.Errorf("explain %s: %w", j.name, err)
+	}
+	planned := make([]model.Member, 0, len(e.Placement))
+	for _, p := range e.Placement {
+		planned = append(planned, p.Member)
+	}
+	gang := gangOf(seen, j, planned, r.islands)
+	gang.Reason = e.Reason
+	r.report.Gangs = append(r.report.Gangs, gang)
+	j.judged = true
+	return []Check{checkAsPlanned(seen, j.name, planned), checkWholeIslands(seen, j.name, r.islands)}, nil
+}
+
+// judgeNow judges a job that will not be there when the scenario has ended.
+func (r *run) judgeNow(ctx context.Context, job string) error {
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	checks, err := r.judgeMembers(ctx, seen, r.job(job))
+	r.report.Checks = append(r.report.Checks, checks...)
+	return err
 }
 
 // gangOf describes a job as it runs. Ranks are the plan's; a member that was

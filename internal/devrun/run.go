@@ -66,6 +66,8 @@ type submitted struct {
 	name    string
 	members int
 	at      time.Duration
+	// judged: how it ran is in the report.
+	judged bool
 }
 
 // Run plays the scenario and returns its report. The error says why it did not
@@ -78,7 +80,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	if opts.Scenario == "" {
 		opts.Scenario = ScenarioGang
 	}
-	r := &run{opts: opts, began: time.Now(), report: Report{Scenario: opts.Scenario}}
+	r := &run{opts: opts, began: time.Now(), report: Report{Scenario: opts.Scenario, Backend: backendOf(opts)}}
 	r.show = &shower{out: opts.Out, began: r.began, quiet: opts.JSON}
 	play, ok := scenarios[opts.Scenario]
 	if !ok {

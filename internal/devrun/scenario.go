@@ -186,6 +186,9 @@ func (r *run) playFull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.judgeNow(ctx, "first-gang"); err != nil {
+		return err
+	}
 	r.step("first-gang", "stopping it")
 	if _, _, err := r.planner.nomad.Jobs().Deregister("first-gang", false, nil); err != nil {
 		return fmt.Errorf("stop first-gang: %w", err)
