@@ -51,9 +51,10 @@ var layers = []layer{
 	{prefix: "internal/devcluster", allowed: nil},
 	{prefix: "internal/devnomad", allowed: []string{"internal/devnomad", "internal/devcluster", "internal/nomadplugin", "internal/jobhcl"}},
 	{prefix: "internal/nomadproc", allowed: []string{"internal/devcluster"}},
-	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "devicegpu/", "jobspecs"}},
+	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "devicegpu/", "jobspecs", "dist/acl"}},
 	{prefix: "internal/archtest", allowed: nil},
 	{prefix: "e2e", allowed: []string{"internal/", "planner/", "devicegpu/", "e2e"}},
+	{prefix: "dist", stdOnly: true},
 	{prefix: "jobspecs", allowed: []string{"internal/", "planner/"}},
 }
 

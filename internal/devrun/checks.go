@@ -219,10 +219,10 @@ func checkWaitedWhole(t timeline, job string, until uint64) Check {
 	for _, s := range t {
 		if s.alloc != nil && s.alloc.job == job && s.index <= until && !seen[s.alloc.id] {
 			seen[s.alloc.id] = true
-			faults = append(faults, fmt.Sprintf("%v: %s was placed before there was room for all", round(s.at), s.alloc.name))
+			faults = append(faults, fmt.Sprintf("%v: %s was placed before all could be", round(s.at), s.alloc.name))
 		}
 	}
-	return result("waited-whole:"+job, faults, "no member was placed before there was room for all")
+	return result("waited-whole:"+job, faults, "no member was placed before all could be")
 }
 
 // checkPacked: the jobs' GPUs are on as few nodes and islands as can be.

@@ -108,3 +108,39 @@ func checkUndisturbed(t timeline, job string) Check {
 	}
 	return result("undisturbed:"+job, faults, count(len(all), "allocation")+" ran on from beginning to end")
 }
+
+// checkMoved: the gang was stopped whole before a new member was placed, and
+// nothing of it is on the node any more.
+func checkMoved(t timeline, job, node, name string) Check {
+	back := checkRolledBack(t, job)
+	var faults []string
+	if !back.OK {
+		faults = append(faults, back.Detail)
+	}
+	members := t.members(job)
+	for _, a := range members {
+		if a.node == node {
+			faults = append(faults, a.name+" is still on "+name)
+		}
+	}
+	return result("moved-whole:"+job, faults, "stopped whole, and then "+count(len(members), "member")+" placed off "+name)
+}
+
+// checkMembersUntouched: the members that ran at the index run on, and no other
+// came.
+func checkMembersUntouched(t timeline, job string, index uint64) Check {
+	before := map[string]bool{}
+	var faults []string
+	for _, s := range t {
+		switch {
+		case s.alloc == nil || s.alloc.job != job:
+		case s.index <= index:
+			before[s.alloc.id] = s.alloc.placed()
+		case before[s.alloc.id] && !s.alloc.placed():
+			faults = append(faults, fmt.Sprintf("%v: %s is %s/%s", round(s.at), s.alloc.name, s.alloc.desired, s.alloc.client))
+		case !before[s.alloc.id] && s.alloc.placed():
+			faults = append(faults, fmt.Sprintf("%v: %s was placed", round(s.at), s.alloc.name))
+		}
+	}
+	return result("untouched:"+job, faults, "its members ran on when the node came back")
+}

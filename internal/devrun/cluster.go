@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -39,27 +40,30 @@ var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
 // startCluster starts the back end with its three nodes and waits until they
 // are ready. The cluster has a data directory of its own, which it removes even
 // when this process is killed; dir is for the little that it reads.
-func startCluster(ctx context.Context, opts Options, dir string) (devcluster.Cluster, error) {
+func startCluster(ctx context.Context, opts Options, play scenario, dir string) (devcluster.Cluster, error) {
 	plugin, err := findPlugin(opts.Plugin)
 	if err != nil {
 		return nil, err
 	}
 	source := "mock:dgxh100"
-	if opts.Scenario == ScenarioSingle {
+	if play.pairs {
 		path := filepath.Join(dir, "pairs.txt")
 		if err := os.WriteFile(path, pairsTopology, 0o644); err != nil {
 			return nil, fmt.Errorf("write simulated topology: %w", err)
 		}
 		source = "file:" + path
 	}
-	spec := devcluster.Spec{Log: opts.Log}
+	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl}
 	for _, name := range nodeNames {
+		// The seed makes each node's GPUs its own.
+		config := fmt.Sprintf("source    = %q\nmock_seed = %q", source, name)
+		if play.faults {
+			config += fmt.Sprintf("\nmock_faults = %q\nfingerprint_period = \"1s\"", faultsFile(dir, name))
+		}
 		spec.Nodes = append(spec.Nodes, devcluster.Node{
 			Name: name, Meta: map[string]string{"caravan_rack": racks[name]},
 			Plugins: []devcluster.Plugin{{
-				Name: pluginName, Path: plugin,
-				// The seed makes each node's GPUs its own.
-				Config: fmt.Sprintf("source    = %q\nmock_seed = %q", source, name),
+				Name: pluginName, Path: plugin, Config: config,
 			}},
 		})
 	}
@@ -73,11 +77,19 @@ func startCluster(ctx context.Context, opts Options, dir string) (devcluster.Clu
 	return cluster, nil
 }
 
+// faultsFile is where a node's simulated faults are written; nobody has any
+// while it is not there.
+func faultsFile(dir, node string) string { return filepath.Join(dir, node+".faults") }
+
+// lostAfter is how long the stand-in's nodes may be silent: as long as those of
+// the real Nomad, which is configured not to wait half a minute.
+const lostAfter = 13 * time.Second
+
 func startBackend(ctx context.Context, opts Options, spec devcluster.Spec) (devcluster.Cluster, error) {
 	bin, found := nomadproc.Find()
 	switch {
 	case opts.Backend == devcluster.BackendDevNomad || opts.Backend == "" && !found:
-		c, err := devnomad.Start(ctx, spec)
+		c, err := devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: lostAfter})
 		if err != nil {
 			return nil, err
 		}

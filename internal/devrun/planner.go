@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/daemon"
 	"github.com/caravan-sched/caravan/planner/httpapi"
@@ -40,9 +39,9 @@ type planner struct {
 
 // startPlanner starts the planner on a cluster that is reached under nomadURL,
 // and waits until it leads and has seen the cluster.
-func startPlanner(ctx context.Context, cluster devcluster.Cluster, nomadURL, listen string, log hclog.Logger) (*planner, error) {
+func startPlanner(ctx context.Context, tokens tokens, nomadURL, listen string, log hclog.Logger) (*planner, error) {
 	cfg := config.Default()
-	cfg.Nomad.Address, cfg.Nomad.Token = nomadURL, cluster.Token()
+	cfg.Nomad.Address, cfg.Nomad.Token = nomadURL, tokens.planner
 	cfg.Listen.Address, cfg.Listen.Advertise = listen, "http://"+listen
 	cfg.Managed.ExemptNamespaces = []string{otherTeam}
 	cfg.Admission.Deadline, cfg.Admission.RetryInitial = admissionDeadline, retryInitial
@@ -64,18 +63,18 @@ func startPlanner(ctx context.Context, cluster devcluster.Cluster, nomadURL, lis
 		giveUp(fmt.Errorf("the planner ended: %w", err))
 		p.ended <- err
 	}()
-	if err := p.connect(waiting, cluster.Token()); err != nil {
+	if err := p.connect(waiting, tokens); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
 }
 
-func (p *planner) connect(ctx context.Context, token string) error {
+func (p *planner) connect(ctx context.Context, tokens tokens) error {
 	var err error
-	if p.api, err = httpapi.NewClient(p.address, token, nil); err != nil {
+	if p.api, err = httpapi.NewClient(p.address, tokens.operator, nil); err != nil {
 		return err
 	}
-	if p.nomad, err = api.NewClient(&api.Config{Address: p.address, SecretID: token}); err != nil {
+	if p.nomad, err = api.NewClient(&api.Config{Address: p.address, SecretID: tokens.user}); err != nil {
 		return fmt.Errorf("connect to the gateway: %w", err)
 	}
 	return poll(ctx, "the planner leads", func() (bool, error) {

@@ -48,11 +48,15 @@ var ErrChecks = errors.New("not every check held")
 
 // run is a run in progress.
 type run struct {
-	opts    Options
+	opts     Options
+	scenario scenario
+	// dir is for the few files that the cluster reads.
+	dir     string
 	began   time.Time
 	show    *shower
 	cluster devcluster.Cluster
 	planner *planner
+	tokens  tokens
 	watch   *watcher
 	race    *interposer
 	islands islandMap
@@ -82,16 +86,16 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	}
 	r := &run{opts: opts, began: time.Now(), report: Report{Scenario: opts.Scenario, Backend: backendOf(opts)}}
 	r.show = &shower{out: opts.Out, began: r.began, quiet: opts.JSON}
-	play, ok := scenarios[opts.Scenario]
-	if !ok {
+	var ok bool
+	if r.scenario, ok = scenarios[opts.Scenario]; !ok {
 		return r.report, fmt.Errorf("scenario %q; allowed are %s", opts.Scenario, strings.Join(Scenarios(), ", "))
 	}
-	err := r.all(ctx, play)
+	err := r.all(ctx)
 	return r.report, err
 }
 
 // all runs from the first process to the last.
-func (r *run) all(ctx context.Context, play func(*run, context.Context) error) (err error) {
+func (r *run) all(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "caravan-dev-")
 	if err != nil {
 		return fmt.Errorf("create data directory: %w", err)
@@ -104,10 +108,11 @@ func (r *run) all(ctx context.Context, play func(*run, context.Context) error) (
 		stopWatching()
 		err = errors.Join(err, r.stop())
 	}()
+	r.dir = dir
 	err = r.start(ctx, watching, dir)
 	if err == nil {
 		playing, done := context.WithTimeoutCause(ctx, scenarioTime, fmt.Errorf("the scenario took longer than %v", scenarioTime))
-		err = play(r, playing)
+		err = r.scenario.play(r, playing)
 		if err == nil {
 			err = r.judge(playing)
 		}
@@ -132,7 +137,7 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	defer cancel()
 	var err error
 	r.step("cluster", fmt.Sprintf("starting %d nodes with %d simulated GPUs each, in 2 racks", len(nodeNames), gpusPerNode))
-	if r.cluster, err = startCluster(ctx, r.opts, dir); err != nil {
+	if r.cluster, err = startCluster(ctx, r.opts, r.scenario, dir); err != nil {
 		return err
 	}
 	r.report.Backend, r.report.NomadVersion = r.cluster.Backend(), r.cluster.Version()
@@ -149,7 +154,7 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 		return err
 	}
 	nomadURL := r.cluster.Address()
-	if r.opts.Scenario == ScenarioRace {
+	if r.scenario.race {
 		r.race, err = interpose(nomadURL, trainGang, func(pinned *api.Job) error { return r.intrude(watching, pinned) })
 		if err != nil {
 			return err
@@ -160,7 +165,10 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	if !r.opts.Once {
 		listen = freeAddress(config.DefaultListen)
 	}
-	if r.planner, err = startPlanner(ctx, r.cluster, nomadURL, listen, r.plannerLog()); err != nil {
+	if err := r.makeTokens(); err != nil {
+		return err
+	}
+	if r.planner, err = startPlanner(ctx, r.tokens, nomadURL, listen, r.plannerLog()); err != nil {
 		return err
 	}
 	r.report.Addresses.Caravan = r.planner.address

@@ -28,14 +28,43 @@ const (
 	ScenarioResubmit = "resubmit"
 	// ScenarioSingle: one-GPU jobs are gated and packed, and split no pair.
 	ScenarioSingle = "single"
+	// ScenarioACL: with ACLs on and the shipped policies, a user's gang starts,
+	// and a token that lacks a right is told which.
+	ScenarioACL = "acl"
+	// ScenarioDrain: a member's node is drained; the gang moves whole.
+	ScenarioDrain = "drain"
+	// ScenarioNodeLoss: a member's node dies; the gang starts elsewhere, whole.
+	ScenarioNodeLoss = "node-loss"
+	// ScenarioSickGPU: a member's GPU falls ill; the gang moves whole.
+	ScenarioSickGPU = "sick-gpu"
+	// ScenarioPreemption: while Nomad's own preemption is on no gang is admitted.
+	ScenarioPreemption = "nomad-preemption"
 )
 
-var scenarios = map[string]func(*run, context.Context) error{
-	ScenarioGang:     (*run).playGang,
-	ScenarioRace:     (*run).playRace,
-	ScenarioFull:     (*run).playFull,
-	ScenarioResubmit: (*run).playResubmit,
-	ScenarioSingle:   (*run).playSingle,
+// scenario is what is played, and what the cluster is like for it.
+type scenario struct {
+	play func(*run, context.Context) error
+	// pairs: the GPUs are bridged in pairs, and not joined by switches.
+	pairs bool
+	// race: somebody is faster between the decision and the pins.
+	race bool
+	// acl: ACLs are on, with the shipped policies.
+	acl bool
+	// faults: the GPUs can be made ill.
+	faults bool
+}
+
+var scenarios = map[string]scenario{
+	ScenarioGang:       {play: (*run).playGang},
+	ScenarioRace:       {play: (*run).playRace, race: true},
+	ScenarioFull:       {play: (*run).playFull},
+	ScenarioResubmit:   {play: (*run).playResubmit},
+	ScenarioSingle:     {play: (*run).playSingle, pairs: true},
+	ScenarioACL:        {play: (*run).playACL, acl: true},
+	ScenarioDrain:      {play: (*run).playDrain},
+	ScenarioNodeLoss:   {play: (*run).playNodeLoss},
+	ScenarioSickGPU:    {play: (*run).playSickGPU, faults: true},
+	ScenarioPreemption: {play: (*run).playPreemption},
 }
 
 // Scenarios lists the scenarios' names, sorted.
@@ -212,7 +241,7 @@ func (r *run) playResubmit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	index := seen[len(seen)-1].index
+	index := seen.index()
 	if _, err := r.submit(trainGangFile); err != nil {
 		return err
 	}

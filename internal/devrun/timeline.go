@@ -140,6 +140,14 @@ func (t timeline) firstPlaced(job string) (time.Duration, bool) {
 	return 0, false
 }
 
+// index returns the newest index that was seen; 0 before anything was.
+func (t timeline) index() uint64 {
+	if len(t) == 0 {
+		return 0
+	}
+	return t[len(t)-1].index
+}
+
 // heldUntil returns the last index at which the job still held everything that
 // it had: before the first of its allocations ended.
 func (t timeline) heldUntil(job string) uint64 {

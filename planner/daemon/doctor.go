@@ -73,13 +73,12 @@ func (d *Daemon) watchRights(ctx context.Context) {
 
 // Doctor examines the cluster as this planner sees it.
 func (b backend) Doctor(ctx context.Context) httpapi.Doctor {
-	p := doctor.Patient{Client: b.d.client, Config: &b.d.cfg, View: b.d.view.Load(), Skew: b.d.clock.get}
-	if fresh, err := b.d.observe.Refresh(ctx); err == nil {
-		p.View = fresh
-	} else {
-		// A view of before would hide that Nomad cannot be read now.
-		p.View, p.ViewError = nil, err
-	}
+	p := doctor.Patient{Client: b.d.client, Config: &b.d.cfg, Skew: b.d.clock.get, Leads: func() (string, bool) {
+		term, _ := b.d.leader.get()
+		return b.d.Address(), term != nil
+	}}
+	// A view of before would hide that Nomad cannot be read now.
+	p.View, p.ViewError = b.d.observe.Refresh(ctx)
 	return httpapi.NewDoctor(b.d.now().UTC(), Version, doctor.Examine(ctx, p))
 }
 

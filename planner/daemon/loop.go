@@ -21,6 +21,9 @@ const (
 	// soon is when to look again after somebody else was faster. Their change
 	// wakes the planner too; this is for when it came before the last look.
 	soon = 500 * time.Millisecond
+	// unannounced is how soon to look again at what a job waits for and no watch
+	// tells of: Nomad's scheduler configuration cannot be waited on.
+	unannounced = 3 * time.Second
 	// refreshTimeout is when Nomad counts as not answering.
 	refreshTimeout = 60 * time.Second
 
@@ -120,6 +123,9 @@ func (d *Daemon) due() time.Duration {
 	for i := range v.Managed {
 		m := &v.Managed[i]
 		consider(m.Model.RetryAfter)
+		if m.Model.Hold != "" && v.PreemptionOn[m.Model.Type] {
+			next = min(next, unannounced)
+		}
 		if m.Record != nil && m.Model.State == model.StateAdmitted {
 			consider(m.Record.Deadline)
 		}

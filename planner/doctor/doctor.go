@@ -26,6 +26,9 @@ type Patient struct {
 	// View is the cluster; nil where it cannot be read, and ViewError says why.
 	View      *observe.View
 	ViewError error
+	// Leads says that a planner leads, and where, as far as a planner that asks
+	// knows it; nil where none asks.
+	Leads func() (address string, ok bool)
 	// Skew is how far Nomad's clock is ahead of this machine's, to the second;
 	// false while it is not known.
 	Skew func() (time.Duration, bool)
@@ -70,6 +73,8 @@ type examination struct {
 	Patient
 	ctx    context.Context
 	checks []httpapi.Check
+	// seesLocks: the token is shown the locks of Variables.
+	seesLocks bool
 }
 
 func (x *examination) add(name string, status httpapi.CheckStatus, do, format string, args ...any) {

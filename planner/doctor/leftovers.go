@@ -11,21 +11,32 @@ import (
 // LeaderPath is the Variable whose lock makes a planner the leader.
 const LeaderPath = "caravan/leader"
 
-// leader looks at the lock. One that ran out leaves its Variable without it.
+// leader looks at who leads: the planner that asks knows, and otherwise the
+// lock tells. One that ran out leaves its Variable without it.
 func (x *examination) leader() {
 	const name, do = "leader", "start a planner: caravan agent -config FILE, and look into the log of those that run"
+	if x.Config.ObserveOnly {
+		x.warn(name, "set observe_only = false when decisions are to be carried out", "this planner only observes: it decides and changes nothing")
+		return
+	}
+	if x.Leads != nil {
+		if address, ok := x.Leads(); ok {
+			x.ok(name, "the planner at %s leads", address)
+			return
+		}
+	}
 	v, _, err := x.Client.Variables().Peek(LeaderPath, x.query(x.Config.State.Namespace))
 	switch {
-	case x.Config.ObserveOnly:
-		x.warn(name, "set observe_only = false when decisions are to be carried out", "this planner only observes: it decides and changes nothing")
 	case err != nil:
 		x.fail(name, do, "who leads cannot be read: %v", err)
 	case v == nil:
 		x.fail(name, do, "no planner has ever led here: the Variable %s is not there", LeaderPath)
-	case v.Lock == nil:
-		x.fail(name, do, "no planner leads: the lock of %s has run out or was given up; the last holder was %s", LeaderPath, v.Items["address"])
-	default:
+	case v.Lock != nil:
 		x.ok(name, "the planner at %s leads", v.Items["address"])
+	case x.Leads == nil && !x.seesLocks:
+		x.warn(name, "look again with a management token, or ask a planner", "whether a planner leads cannot be told: Nomad shows locks to management tokens alone; the last to take it was %s", v.Items["address"])
+	default:
+		x.fail(name, do, "no planner leads: the lock of %s has run out or was given up; the last holder was %s", LeaderPath, v.Items["address"])
 	}
 }
 

@@ -33,6 +33,7 @@ const (
 func (x *examination) rights() {
 	// So Nomad answers where ACLs are off.
 	if _, _, err := x.Client.ACLPolicies().Info(probePolicy, x.query("")); statusOf(err) == http.StatusBadRequest {
+		x.seesLocks = true
 		x.ok("acl", "ACLs are off: everybody may do everything")
 		return
 	}
@@ -44,6 +45,7 @@ func (x *examination) rights() {
 	}
 	x.tryVariables(x.Config.State.Namespace, t)
 	token, _, err := x.Client.ACLTokens().Self(x.query(""))
+	x.seesLocks = err == nil && token.Type == "management"
 	granted := "as far as can be tried"
 	if err == nil && token.Type != "management" {
 		if policies, complete := x.policies(token); complete {

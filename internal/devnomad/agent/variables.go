@@ -57,15 +57,19 @@ func (a *Agent) variable(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (a *Agent) getVariable(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
-	return a.read(func(v *state.View, _ *http.Request, _ query) result {
+	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		x := v.Variable(k)
 		if x == nil {
 			return result{index: v.TableIndex(state.Variables), err: codef(404, "variable not found")}
 		}
 		c := *x
 		if x.Lock != nil {
-			// The lock's ID is its key: readers see that there is one.
-			c.Lock = &api.VariableLock{TTL: x.Lock.TTL, LockDelay: x.Lock.LockDelay}
+			// The lock's ID is its key. That there is one is shown to management
+			// tokens alone.
+			c.Lock = nil
+			if a.acl.manages(r) {
+				c.Lock = &api.VariableLock{TTL: x.Lock.TTL, LockDelay: x.Lock.LockDelay}
+			}
 		}
 		return result{obj: &c, index: x.ModifyIndex}
 	})(w, r)
