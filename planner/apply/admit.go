@@ -115,6 +115,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		rec.Members = append(rec.Members, s.Member)
 	}
 	rec.Members = append(rec.Members, fit...)
+	rec.Rollout = j.turnedTo(fit).Rollout
 	j.ended(rec)
 	if !j.severally() {
 		rec.PlacedIndex = deref(j.cur.JobModifyIndex)
@@ -147,9 +148,8 @@ func (a *admission) newMembers(inForce []model.Member, done []rewrite.Place) []m
 // rehearse asks Nomad what it would do. It returns the new members that Nomad
 // would place as decided, and the job that pins them: all of a gang or none.
 func (a *admission) rehearse(ctx context.Context, inForce, fresh []model.Member, done []rewrite.Place) (fit []model.Member, pinned *api.Job, why string, err error) {
-	orig := a.job.rec.Original
 	for len(fresh) > 0 {
-		pinned, err = rewrite.Pin(orig, slices.Concat(inForce, fresh), a.round.pins(), done...)
+		pinned, err = a.job.pin(a.job.turnedTo(fresh), slices.Concat(inForce, fresh), done...)
 		if err != nil {
 			return nil, nil, "", err
 		}

@@ -101,6 +101,8 @@ const (
 	KindRequeue Kind = "requeue"
 	// KindTrim: some members or groups go back to the queue.
 	KindTrim Kind = "trim"
+	// KindRollout: an update of a running service job begins, goes on or ends.
+	KindRollout Kind = "rollout"
 	// KindNote: only the record changes.
 	KindNote Kind = "note"
 	// KindForget: the job has ended, its record goes.

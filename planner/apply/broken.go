@@ -148,7 +148,7 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	if len(kept.states) == 0 {
 		return j.fail(reason, worst(bad), bad[0].member.Member.Group)
 	}
-	pinned, err := rewrite.Repin(j.cur, j.rec.Original, kept.pinnable(), j.pins(), kept.done()...)
+	pinned, err := j.pin(put, kept.pinnable(), kept.done()...)
 	if err != nil {
 		return j.stuck(fmt.Sprintf("%s; and the others cannot be pinned without it: %v", reason, err))
 	}
@@ -244,16 +244,7 @@ func (j *job) pinsHold() bool {
 	if j.sound[j.key()] == seen {
 		return true
 	}
-	var members []model.Member
-	var ended []rewrite.Place
-	for _, m := range j.rec.Members {
-		if m.Ended {
-			ended = append(ended, rewrite.Place{Group: m.Group, Index: m.Index})
-		} else {
-			members = append(members, m)
-		}
-	}
-	pinned, err := rewrite.Repin(j.cur, j.rec.Original, members, j.pins(), ended...)
+	pinned, err := Mix(j.rec, j.cur, j.pins())
 	if err != nil || rewrite.PinsHold(j.cur, pinned, j.pins()) {
 		// What cannot be pinned any more shows as trouble of its members.
 		j.sound[j.key()] = seen
@@ -266,7 +257,7 @@ func (j *job) pinsHold() bool {
 // keeps changing them.
 func (j *job) restore() *Step {
 	bare := !rewrite.IsPinned(j.cur) || rewrite.GatedWhole(j.cur)
-	if again := j.repinned[j.key()].Add(j.opts.RetryMax); again.After(j.now()) && !bare {
+	if again := j.repinned[j.key()].Add(j.opts.RetryMax); again.After(j.now()) && !bare && j.rec.Rollout == nil {
 		j.look(again)
 		return nil
 	}
@@ -275,7 +266,7 @@ func (j *job) restore() *Step {
 		return step
 	}
 	j.repinned[j.key()] = j.now()
-	if !bare {
+	if !bare && j.rec.Rollout == nil {
 		step.Reason = "the pins were changed in Nomad itself; they are set right, the gang stays where it is"
 		if step.Put == nil {
 			step.Put = j.next("")

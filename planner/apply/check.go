@@ -325,6 +325,9 @@ func (j *job) resubmitted() *Step {
 	if err != nil {
 		return j.step(KindNote, fmt.Sprintf("the job cannot be read: %v", err))
 	}
+	if step := j.beginRollout(orig); step != nil {
+		return step
+	}
 	rec := j.submission(orig)
 	rec.Submitted = time.Unix(0, deref(j.cur.SubmitTime)).UTC()
 	rec.PlacedHash, rec.Members, rec.ModifyIndex = j.rec.PlacedHash, j.rec.Members, j.rec.ModifyIndex
@@ -345,6 +348,9 @@ func (j *job) resubmitted() *Step {
 // userHash names the user's version of the job as it is in Nomad; the
 // record's where it cannot be told.
 func (j *job) userHash() string {
+	if to := rewrite.RollingTo(j.cur); to != "" && (to == j.rec.SpecHash || j.rec.Rollout != nil && to == j.rec.Rollout.SpecHash) {
+		return j.rec.SpecHash
+	}
 	index := deref(j.cur.JobModifyIndex)
 	known := j.hashes[j.key()]
 	if known.hash != "" && known.index == index && known.recordHash == j.rec.SpecHash {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -45,6 +46,8 @@ type fakeNomad struct {
 	allocs   []*api.AllocationListStub
 	records  map[string]record.Record
 	writes   int
+	// made is what each allocation was made of, see says.
+	made map[string]string
 	// fail is asked before (after false) and after each write; a status other
 	// than 0 is the answer then, -1 is an answer that makes no sense.
 	fail func(n int, what string, after bool) int
@@ -58,7 +61,7 @@ const gpusPerNode = 8
 func newFake(t *testing.T, nodes int) *fakeNomad {
 	t.Helper()
 	f := &fakeNomad{t: t, now: time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), index: 100,
-		down: map[string]bool{}, unusable: map[string]string{}, sick: map[string]string{}, hidden: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
+		made: map[string]string{}, down: map[string]bool{}, unusable: map[string]string{}, sick: map[string]string{}, hidden: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
 	for i := range nodes {
 		f.nodes = append(f.nodes, fmt.Sprintf("%08x-node", uint32(i+1)*2654435761))
 	}
@@ -117,6 +120,10 @@ func (f *fakeNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case parts[0] == "job" && parts[2] == "submission":
 		http.Error(w, "no submission", http.StatusNotFound)
 		return
+	case parts[0] == "allocation" && len(parts) == 2:
+		_ = json.NewEncoder(w).Encode(api.Allocation{ID: parts[1], TaskStates: map[string]*api.TaskState{"t": {Failed: true,
+			Events: []*api.TaskEvent{{Type: api.TaskTerminated, DisplayMessage: "Exit Code: 3"}}}}})
+		return
 	case parts[0] == "allocation" && parts[2] == "stop":
 		do = func() error { f.stopAlloc(parts[1]); return nil }
 		out = api.AllocStopResponse{}
@@ -153,8 +160,42 @@ func (f *fakeNomad) register(req *api.JobRegisterRequest) error {
 			a.DesiredStatus = "stop"
 		}
 	}
+	f.update(job)
 	f.schedule(job, true)
 	return nil
+}
+
+// update replaces the allocations of groups whose tasks or meta have changed,
+// at once, and brings the others to the new version in place.
+func (f *fakeNomad) update(job *api.Job) {
+	for _, a := range f.allocs {
+		after := job.LookupTaskGroup(a.TaskGroup)
+		if a.JobID != *job.ID || a.DesiredStatus != "run" || a.ClientStatus != "running" || after == nil {
+			continue
+		}
+		if gated := append(slices.Clone(job.Constraints), after.Constraints...); !allowed(a.NodeID, nil, gated) {
+			continue
+		}
+		if f.made[a.ID] == f.says(job, after) {
+			a.JobVersion = *job.Version
+			continue
+		}
+		a.DesiredStatus, a.ClientStatus = "stop", "complete"
+	}
+}
+
+// says is what restarts a member when it changes.
+func (f *fakeNomad) says(job *api.Job, g *api.TaskGroup) string {
+	meta := maps.Clone(job.Meta)
+	if meta == nil {
+		meta = map[string]string{}
+	}
+	maps.Copy(meta, g.Meta)
+	data, err := json.Marshal([]any{g.Tasks[0].Env, g.Tasks[0].Config, g.Tasks[0].Resources, meta})
+	if err != nil {
+		f.t.Error(err)
+	}
+	return string(data)
 }
 
 // schedule places what may be placed and returns the groups of which
@@ -188,6 +229,7 @@ func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.Allocati
 			}
 			if commit {
 				f.index++
+				f.made[fmt.Sprintf("alloc-%d", f.index)] = f.says(job, g)
 				f.allocs = append(f.allocs, &api.AllocationListStub{
 					ID: fmt.Sprintf("alloc-%d", f.index), Namespace: "default", JobID: *job.ID, TaskGroup: *g.Name, NodeID: node,
 					Name: fmt.Sprintf("%s.%s[%d]", *job.ID, *g.Name, live), JobVersion: *job.Version, CreateIndex: f.index,
@@ -329,6 +371,11 @@ func (f *fakeNomad) tick() {
 	defer f.mu.Unlock()
 	f.now = f.now.Add(time.Second)
 	for _, a := range f.allocs {
+		if job := f.jobs[a.JobID]; job != nil && a.DesiredStatus == "run" && a.ClientStatus == "running" && a.DeploymentStatus == nil {
+			if g := job.LookupTaskGroup(a.TaskGroup); g != nil {
+				a.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: ptr(g.Tasks[0].Env["BAD"] == "")}
+			}
+		}
 		if a.DesiredStatus == "stop" && a.ClientStatus == "running" && !f.down[a.NodeID] {
 			a.ClientStatus = "complete"
 		}

@@ -155,7 +155,7 @@ func (j *job) first(match func(observe.MemberState) bool) *observe.MemberState {
 
 // repin registers the pinned job where Nomad has another.
 func (j *job) repin() *Step {
-	pinned, err := rewrite.Repin(j.cur, j.rec.Original, j.pinnable(), j.pins(), j.done()...)
+	pinned, err := j.pin(j.rec, j.pinnable(), j.done()...)
 	if err != nil && !j.severally() {
 		return j.fail(fmt.Sprintf("the placement cannot be pinned any more: %v", err), blamePlacement, "")
 	}
@@ -190,8 +190,11 @@ func (j *job) running() *Step {
 	if step := j.over(); step != nil {
 		return step
 	}
-	if bad := j.due(j.troubles()); len(bad) > 0 {
+	if bad := j.due(j.spare(j.troubles())); len(bad) > 0 {
 		return j.giveUp(bad, "")
+	}
+	if step := j.rollout(); step != nil {
+		return step
 	}
 	if len(j.states) == 0 || !j.rewritable() {
 		return nil

@@ -56,7 +56,7 @@ func TestTrouble(t *testing.T) {
 		}, 0, []string{"evicted by Nomad's own preemption", "set-config"}, 0, false, ""},
 		"a sick GPU, after a while":     {"batch", "job", func(f *fakeNomad) { f.sick[gpu(f.nodes[0], 3)] = "XID 79" }, 4 * time.Second, []string{"1 of its 8 GPUs reported unhealthy for 4s", "XID 79", "see to the GPU"}, 0, false, ""},
 		"a GPU that vanishes for good":  {"batch", "job", func(f *fakeNomad) { f.hidden[gpu(f.nodes[0], 3)] = true }, 8 * time.Second, []string{"1 of its 8 GPUs not listed", "agent's log"}, 0, false, ""},
-		"a failed member":               {"batch", "job", func(f *fakeNomad) { f.allocs[0].ClientStatus = "failed" }, 3 * time.Second, []string{"has failed and is not started again"}, 0, true, ""},
+		"a failed member":               {"batch", "job", func(f *fakeNomad) { f.allocs[0].ClientStatus = "failed" }, 3 * time.Second, []string{`has failed (task "t": Exit Code: 3) and is not started again`}, 0, true, ""},
 		"a member that is told to stop": {"service", "job", func(f *fakeNomad) { f.allocs[0].DesiredStatus = "stop" }, 3 * time.Second, []string{"is gone"}, 0, true, ""},
 		"a member where it should not be": {"service", "job", func(f *fakeNomad) {
 			f.allocs[0].AllocatedResources.Tasks["t"].Devices[0].DeviceIDs[0] = "GPU-other"

@@ -120,9 +120,10 @@ type Rollout struct {
 	// registered, and Step when that was.
 	Index uint64    `json:"index"`
 	Step  time.Time `json:"step"`
-	// Back is set while the version that is new in Original is the one from
-	// before, because the user's update failed and asks for auto_revert.
-	Back bool `json:"back,omitempty"`
+	// Back says why an update is taken back: it failed, and the user's update
+	// block asks for auto_revert. The record's Original then is the version from
+	// before it.
+	Back string `json:"back,omitempty"`
 	// Failed says why no more is rolled.
 	Failed string `json:"failed,omitempty"`
 }

@@ -1,0 +1,60 @@
+package gangspec
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Rolls says whether a running service job can go from one version to the next
+// where it is, a few gangs at a time: both ask for the same members on the same
+// nodes. levels names the operator's levels, as for Parse.
+func Rolls(before, next *api.Job, levels ...string) bool {
+	if before == nil || next == nil || Type(before) != api.JobTypeService || Type(next) != api.JobTypeService {
+		return false
+	}
+	from, err := Parse(before, levels...)
+	if err != nil {
+		return false
+	}
+	to, err := Parse(next, levels...)
+	if err != nil {
+		return false
+	}
+	return reflect.DeepEqual(shape(before, from), shape(next, to))
+}
+
+// shape is what a placement depends on.
+func shape(job *api.Job, spec Spec) model.Job {
+	out := ToModel(job, spec)
+	out.Priority, out.Queue, out.Duration, out.Deadline, out.Preempt = 0, "", 0, time.Time{}, ""
+	return out
+}
+
+// Warnings says what of a managed job's file Caravan does otherwise than Nomad
+// would, one sentence each, for whoever submits it.
+func Warnings(job *api.Job) []string {
+	if job == nil || Type(job) != api.JobTypeService {
+		return nil
+	}
+	var out []string
+	for _, g := range job.TaskGroups {
+		if g == nil {
+			continue
+		}
+		u := api.DefaultUpdateStrategy()
+		u.Merge(job.Update)
+		u.Merge(g.Update)
+		if n := deref(u.Canary); n > 0 {
+			out = append(out, fmt.Sprintf("group %q: update.canary = %d is not done: canaries would need GPUs beside those of the job; the update replaces max_parallel = %d gangs at a time, and stops at the first that is not healthy", deref(g.Name), n, deref(u.MaxParallel)))
+		}
+		if deref(u.HealthCheck) == "manual" {
+			out = append(out, fmt.Sprintf("group %q: update.health_check = \"manual\" is read as \"task_states\": Caravan rolls the update itself, so there is no deployment to mark healthy", deref(g.Name)))
+		}
+	}
+	return out
+}
