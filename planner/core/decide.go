@@ -87,7 +87,7 @@ func (c *cycle) end() {
 
 // decide decides on one job.
 func (c *cycle) decide(j *model.Job) model.Decision {
-	d := model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait}
+	d := model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}}
 	d.Detail.Ahead = c.waiting
 	gangs := c.gangs(j)
 	for i := range gangs {

@@ -27,8 +27,8 @@ type Decision struct {
 	// Detail holds the same numbers for programs.
 	Detail Detail `json:"detail,omitzero"`
 	// Members are the placements, by rank. For Gang group and none they may be
-	// some of the job's members only.
-	Members []Member `json:"members,omitempty"`
+	// some of the job's members only. Empty, not nil, if there are none.
+	Members []Member `json:"members"`
 }
 
 // Detail is a reason's numbers.
