@@ -99,6 +99,12 @@ func openLedgers(s *model.Snapshot) map[string]*ledger {
 			if m.Ended {
 				continue
 			}
+			if g := j.Groups[slices.IndexFunc(j.Groups, func(g model.TaskGroup) bool { return g.Name == m.Group })]; !hasAlloc(s, &j, m.Node) {
+				ledgers[m.Node].used = plus(ledgers[m.Node].used, g.Resources)
+				for _, p := range g.Ports {
+					ledgers[m.Node].ports[p] = "member of " + j.ID
+				}
+			}
 			for _, uuid := range m.GPUs {
 				if ledgers[m.Node].gpus[uuid] == "" {
 					ledgers[m.Node].gpus[uuid] = "member of " + j.ID
@@ -107,6 +113,10 @@ func openLedgers(s *model.Snapshot) map[string]*ledger {
 		}
 	}
 	return ledgers
+}
+
+func hasAlloc(s *model.Snapshot, j *model.Job, node string) bool {
+	return slices.ContainsFunc(s.Allocs, func(a model.Alloc) bool { return a.Job == j.ID && a.Namespace == j.Namespace && a.Node == node })
 }
 
 func touched(plan *model.Plan, node string) bool {
@@ -236,7 +246,13 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 		}
 		if j.Topology.Mode == model.TopologyRequire {
 			domains := map[string]bool{}
-			for _, m := range gang {
+			together := gang
+			for _, m := range j.Members {
+				if j.Gang == model.GangGroup && m.Group == name && !m.Ended {
+					together = append(together, m)
+				}
+			}
+			for _, m := range together {
 				if j.Topology.Level == model.LevelIsland && m.Node != gang[0].Node {
 					domains[m.Node] = true
 				}

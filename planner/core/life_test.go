@@ -224,7 +224,13 @@ func TestNoStarvation(t *testing.T) {
 					j.Groups[0].Count = 1
 				}
 				g := &j.Groups[0]
-				switch rng.IntN(5) {
+				switch rng.IntN(7) {
+				case 3: // beside a group that never fits
+					j.Gang = model.GangGroup
+					j.Groups = append([]model.TaskGroup{{Name: "never", Count: 1, Devices: []model.DeviceAsk{{Name: "gpu", Count: 99}}}}, j.Groups...)
+				case 4:
+					j.Gang = model.GangNone
+					j.Groups = append([]model.TaskGroup{{Name: "never", Count: 1, Devices: []model.DeviceAsk{{Name: "gpu", Count: 99}}}}, j.Groups...)
 				case 0: // groups that have to share nodes
 					g.Devices[0].Count = 3
 					j.Groups = append(j.Groups, model.TaskGroup{Name: "h", Count: g.Count, Devices: []model.DeviceAsk{{Name: "gpu", Count: 1}}})

@@ -51,7 +51,7 @@ func anyJob(t *rapid.T, id int, plain bool) model.Job {
 	j.Gang = rapid.SampledFrom([]model.Gang{model.GangJob, model.GangJob, model.GangGroup, model.GangNone}).Draw(t, "gang")
 	j.Topology = rapid.SampledFrom([]model.Topology{
 		{}, {}, {Mode: "require", Level: "rack"}, {Mode: "require", Level: "block"}, {Mode: "prefer", Level: "rack"},
-		{Mode: "require", Level: "node"}, {Mode: "require", Level: "island"},
+		{Mode: "require", Level: "node"}, {Mode: "require", Level: "island"}, {Mode: "prefer", Level: "node"}, {Mode: "prefer", Level: "island"},
 	}).Draw(t, "topology")
 	if rapid.IntRange(0, 4).Draw(t, "limited") == 0 {
 		j.Constraints = append(j.Constraints, model.Constraint{Left: "${meta.color}", Operand: "=", Right: "red"})
@@ -67,8 +67,8 @@ func anyJob(t *rapid.T, id int, plain bool) model.Job {
 		g := model.TaskGroup{Name: fmt.Sprintf("g%d", i), Count: rapid.IntRange(1, 3).Draw(t, "count")}
 		g.Resources = model.Resources{CPUMHz: rapid.SampledFrom([]int{0, 500, 1500}).Draw(t, "mhz")}
 		names := []string{"gpu", "nvidia/gpu", "nvidia/gpu/A", "nvidia/gpu/B"}
-		for range rapid.IntRange(0, 2).Draw(t, "asks") {
-			g.Devices = append(g.Devices, model.DeviceAsk{Name: rapid.SampledFrom(names).Draw(t, "name"), Count: rapid.IntRange(1, 2).Draw(t, "gpus")})
+		for range rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3}).Draw(t, "asks") {
+			g.Devices = append(g.Devices, model.DeviceAsk{Name: rapid.SampledFrom(names).Draw(t, "name"), Count: rapid.SampledFrom([]int{1, 1, 2, 2, 9}).Draw(t, "gpus")})
 		}
 		if rapid.IntRange(0, 5).Draw(t, "port") == 0 {
 			g.Ports = []int{80}
@@ -84,9 +84,50 @@ func anyJob(t *rapid.T, id int, plain bool) model.Job {
 func anySnapshot(t *rapid.T) *model.Snapshot {
 	s := anyCluster(t)
 	for i := range rapid.IntRange(1, 5).Draw(t, "jobs") {
-		s.Jobs = append(s.Jobs, anyJob(t, i, false))
+		j := anyJob(t, i, false)
+		if j.Gang != model.GangJob && rapid.Bool().Draw(t, "begun") {
+			j.State = rapid.SampledFrom([]model.State{model.StateQueued, model.StateAdmitted, model.StateRunning}).Draw(t, "state")
+			j.Members = anyMembers(t, s, &j)
+		}
+		s.Jobs = append(s.Jobs, j)
 	}
 	return s
+}
+
+// anyMembers draws members in force on free GPUs anywhere, some ended.
+func anyMembers(t *rapid.T, s *model.Snapshot, j *model.Job) (out []model.Member) {
+	held := map[string]bool{}
+	for _, a := range s.Allocs {
+		held[a.GPUs[0]] = true
+	}
+	for _, o := range s.Jobs {
+		for _, m := range o.Members {
+			for _, uuid := range m.GPUs {
+				held[uuid] = true
+			}
+		}
+	}
+	for _, g := range j.Groups {
+		for index := range g.Count {
+			if rapid.Bool().Draw(t, "missing") {
+				continue
+			}
+			n := &s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "node")]
+			m := model.Member{Group: g.Name, Index: index, Rank: index, Node: n.ID, Ended: rapid.IntRange(0, 3).Draw(t, "ended") == 0}
+			need := 0
+			for _, d := range g.Devices {
+				need += d.Count
+			}
+			for _, gpu := range n.GPUs {
+				if len(m.GPUs) < need && !held[gpu.UUID] {
+					held[gpu.UUID] = true
+					m.GPUs = append(m.GPUs, gpu.UUID)
+				}
+			}
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 func mustDecide(t rapidOrTest, s *model.Snapshot, p Policy) *model.Plan {

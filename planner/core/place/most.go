@@ -1,0 +1,61 @@
+package place
+
+import "github.com/caravan-sched/caravan/planner/core/topo"
+
+// Most counts the members of a unit that fit at once into the nodes in [lo,
+// hi), which are those of domain or, if that is -1, one node; island: into one
+// of its islands. It takes nothing. Where the order of the members matters it
+// is a lower bound.
+func (e *Engine) Most(u *Unit, domain, lo, hi int32, island bool) int {
+	start := e.State.Mark()
+	e.ban(u)
+	a := attempt{Engine: e, unit: u, order: byWeight(u), required: -1}
+	a.openQuotas()
+	most := 0
+	limits := []uint64{^uint64(0)}
+	if domain < 0 {
+		limits = a.limits(lo, island, a.need())
+	}
+	for _, limit := range limits {
+		if u.Only != nil {
+			limit &= u.Only.GPUs
+		}
+		mark := e.State.Mark()
+		a.placed = a.placed[:0]
+		a.greedy(domain, lo, hi, limit, true)
+		most = max(most, len(a.placed))
+		e.State.Revert(mark)
+		a.freeQuotas(0)
+	}
+	e.State.Revert(start)
+	return most
+}
+
+// FitOn says what a node can do for a request with only some of its GPUs.
+func (e *Engine) FitOn(r *Request, node int32, gpus uint64) topo.Fit {
+	row := *e.State.Row(node)
+	row.GPUs &= gpus
+	return e.Catalog.fit(r, node, &row)
+}
+
+// Fill places count members of a request in a domain that has room for them,
+// and takes what they need.
+func (e *Engine) Fill(r *Request, domain int32, count int) []Placed {
+	if count == 0 {
+		return nil
+	}
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, count}}}}
+	for _, s := range e.spread(e.profile(r), domain, count, nil) {
+		a.put(0, s.node, s.count, ^uint64(0))
+	}
+	return a.placed
+}
+
+// Put places up to count members of a request on a node, takes what they need,
+// and says how many.
+func (e *Engine) Put(r *Request, node int32, count int) int {
+	n := min(count, int(e.Summary(r).Fit(node).Members))
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, n}}}}
+	a.put(0, node, n, ^uint64(0))
+	return len(a.placed)
+}
