@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -32,20 +31,6 @@ func pin(rec *record.Record, cur *api.Job, members []model.Member, c *rewrite.Cl
 		return rewrite.Repin(cur, rec.Original, members, c, done...)
 	}
 	return rewrite.Roll(cur, rec.Rollout.Original, rec.Original, members, c, places(rec.Rollout.Rolled), done...)
-}
-
-// NewRollout begins an update of the running job that old records to a version
-// that gangspec.Rolls allows. Whoever takes the new version in puts it into the
-// record, with the new version as its Original, the phase and the members
-// unchanged, and then registers Mix. index is the job's JobModifyIndex.
-func NewRollout(old *record.Record, index uint64, now time.Time) *record.Rollout {
-	out := &record.Rollout{Original: old.Original, Source: old.Source, SpecHash: old.SpecHash, Index: index, Step: now}
-	if was := old.Rollout; was != nil {
-		// The update before has not come to its end: what it has changed goes on
-		// to this version, the rest is as it was before both.
-		out.Original, out.Source, out.SpecHash, out.Rolled = was.Original, was.Source, was.SpecHash, was.Rolled
-	}
-	return out
 }
 
 // Mix is a running job in the middle of the update that its record tells of,
@@ -82,10 +67,10 @@ func (j *job) beginRollout(orig *api.Job) *Step {
 	}
 	put := j.submission(orig)
 	put.Submitted, put.Submitter = j.rec.Submitted, deref(j.cur.NomadTokenID)
-	put.PriorIndex, put.PlacedIndex = j.rec.PriorIndex, j.rec.PlacedIndex
+	put.PlacedIndex = j.rec.PlacedIndex
 	put.Phase, put.Members, put.PlacedHash = record.PhaseRunning, j.rec.Members, put.SpecHash
 	put.ModifyIndex, put.Admitted, put.History = j.rec.ModifyIndex, j.rec.Admitted, j.rec.History
-	put.Rollout = NewRollout(j.rec, deref(j.cur.JobModifyIndex), j.now())
+	put.Rollout = j.rec.NewRollout(deref(j.cur.JobModifyIndex), j.now())
 	put.Reason = fmt.Sprintf("an update of %d members begins, where they are", len(j.states))
 	put.Note(j.now(), string(KindRollout), put.Reason)
 	step := j.step(KindRollout, put.Reason)
@@ -109,13 +94,10 @@ func (j *job) rollout() *Step {
 	if ro == nil || ro.Failed != "" || rewrite.RollingTo(j.cur) != j.rec.SpecHash || deref(j.cur.JobModifyIndex) <= ro.Index {
 		return nil
 	}
-	rolled := map[rewrite.Place]bool{}
-	for _, p := range places(ro.Rolled) {
-		rolled[p] = true
-	}
+	rolled, watched := set(ro.Rolled), set(ro.Batch)
 	waits := false
 	for _, s := range j.states {
-		if !rolled[placeOf(s)] {
+		if !watched[placeOf(s)] {
 			continue
 		}
 		healthy, why := j.healthy(s)
@@ -133,7 +115,7 @@ func (j *job) rollout() *Step {
 	}
 	put := j.next(fmt.Sprintf("the update goes on: %d of %d members had the new version and are healthy, %d more get it now", j.turned(rolled), len(j.states), len(batch)))
 	next := *ro
-	next.Rolled = append(slices.Clone(ro.Rolled), batch...)
+	next.Rolled, next.Batch = append(slices.Clone(ro.Rolled), batch...), batch
 	next.Index, next.Step = deref(j.cur.JobModifyIndex), j.now()
 	put.Rollout = &next
 	return j.rolloutStep(put)
@@ -148,6 +130,14 @@ func (j *job) turned(rolled map[rewrite.Place]bool) int {
 		}
 	}
 	return n
+}
+
+func set(in []record.Place) map[rewrite.Place]bool {
+	out := make(map[rewrite.Place]bool, len(in))
+	for _, p := range in {
+		out[rewrite.Place(p)] = true
+	}
+	return out
 }
 
 func placeOf(s observe.MemberState) rewrite.Place {
@@ -195,14 +185,11 @@ func (j *job) failRollout(why, group string) *Step {
 	}
 	put.Reason = reason + "; it is taken back, as auto_revert says; submit a corrected job file"
 	put.Original, put.Source, put.SpecHash, put.PlacedHash = ro.Original, ro.Source, ro.SpecHash, ro.SpecHash
-	was := map[record.Place]bool{}
-	for _, p := range ro.Rolled {
-		was[p] = true
-	}
+	was := set(ro.Rolled)
 	next = record.Rollout{Original: j.rec.Original, Source: j.rec.Source, SpecHash: j.rec.SpecHash, Back: reason, Index: deref(j.cur.JobModifyIndex), Step: j.now()}
 	for _, s := range j.states {
-		if p := record.Place(placeOf(s)); !was[p] {
-			next.Rolled = append(next.Rolled, p)
+		if !was[placeOf(s)] {
+			next.Rolled = append(next.Rolled, record.Place(placeOf(s)))
 		}
 	}
 	put.Rollout = &next
@@ -220,7 +207,7 @@ func (j *job) healthy(s observe.MemberState) (ok bool, why string) {
 	case newer && s.State == observe.AllocDead:
 		return false, "has failed"
 	case s.State == observe.AllocPlaced && a.JobVersion >= deref(j.cur.Version) && a.ClientStatus == api.AllocClientStatusRunning:
-		// What was changed in place, or had its turn before, has been healthy.
+		// What Nomad changed in place has been healthy before.
 		if !newer {
 			return true, ""
 		}
@@ -282,7 +269,7 @@ func (j *job) spare(all []trouble) []trouble {
 	}
 	return slices.DeleteFunc(all, func(t trouble) bool {
 		at := record.Place{Group: t.member.Member.Group, Index: t.member.Member.Index}
-		return t.blame == blameMember && slices.Contains(ro.Rolled, at)
+		return t.blame == blameMember && slices.Contains(ro.Batch, at)
 	})
 }
 
@@ -295,8 +282,10 @@ func (j *job) turnedTo(members []model.Member) *record.Record {
 	}
 	next := *out.Rollout
 	next.Rolled = slices.Clone(next.Rolled)
+	next.Batch = slices.Clone(next.Batch)
 	for _, m := range members {
-		next.Rolled = append(next.Rolled, record.Place{Group: m.Group, Index: m.Index})
+		at := record.Place{Group: m.Group, Index: m.Index}
+		next.Rolled, next.Batch = append(next.Rolled, at), append(next.Batch, at)
 	}
 	out.Rollout = &next
 	return out

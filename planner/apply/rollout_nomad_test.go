@@ -43,7 +43,7 @@ func (r *real) update(job *api.Job) {
 		r.t.Fatalf("it cannot be rolled: %v", err)
 	}
 	next := *m.Record
-	next.Rollout = apply.NewRollout(m.Record, *m.Current.JobModifyIndex, time.Now())
+	next.Rollout = m.Record.NewRollout(*m.Current.JobModifyIndex, time.Now())
 	next.Original, next.SpecHash, next.PlacedHash = orig, gangspec.Hash(orig), gangspec.Hash(orig)
 	mixed, err := apply.Mix(&next, m.Current, apply.Cluster(v))
 	if err != nil {

@@ -48,7 +48,7 @@ func (f *fakeNomad) resubmit(job *api.Job) {
 		f.t.Fatal("it cannot be rolled")
 	}
 	next := *m.Record
-	next.Rollout = apply.NewRollout(m.Record, *m.Current.JobModifyIndex, f.now)
+	next.Rollout = m.Record.NewRollout(*m.Current.JobModifyIndex, f.now)
 	next.Original, next.SpecHash, next.PlacedHash, next.Held = orig, gangspec.Hash(orig), gangspec.Hash(orig), ""
 	mixed, err := apply.Mix(&next, m.Current, apply.Cluster(v))
 	if err != nil {

@@ -194,6 +194,9 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 		if pinned != nil {
 			next.Phase, next.Members, next.PlacedHash = rec.Phase, rec.Members, s.hash
 			next.Submitted, next.Admitted, next.Deadline, next.Reason = rec.Submitted, rec.Admitted, rec.Deadline, rec.Reason
+			if pinned, err = g.roll(r, s, rec, next, pinned, current); err != nil {
+				return outcome{}, err
+			}
 			rewrite.Note(pinned, "Caravan: "+cmp.Or(rec.Reason, "the gang runs where it was placed."), g.cfg.Link(s.namespace, s.id))
 			out, err := g.commit(r, s, rec, next, pinned, current)
 			out.kept = true
@@ -252,7 +255,8 @@ func live(job *api.Job) bool {
 // same says whether a submission changes nothing: the live job is made from the
 // same specification.
 func same(s *submission, rec *record.Record, current *api.Job) bool {
-	return rec != nil && live(current) && s.hash == rec.SpecHash
+	// A job that is held because it has failed too often is tried again.
+	return rec != nil && live(current) && s.hash == rec.SpecHash && rec.Held == ""
 }
 
 // newRecord is the record of a new submission, still without its place in the

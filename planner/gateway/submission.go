@@ -58,6 +58,7 @@ func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest) (*s
 		hash:      gangspec.Hash(original),
 		namespace: *req.Job.Namespace,
 		id:        *req.Job.ID,
+		notes:     gangspec.Warnings(original),
 	}
 	if s.spec, err = gangspec.Parse(original, g.cfg.Levels...); err != nil {
 		return nil, faultsOf(s.id, err)

@@ -116,6 +116,8 @@ type Rollout struct {
 	SpecHash string             `json:"spec_hash"`
 	// Rolled are the members that run the new version, or are about to.
 	Rolled []Place `json:"rolled,omitempty"`
+	// Batch are those among them that are not known to be healthy yet.
+	Batch []Place `json:"batch,omitempty"`
 	// Index is the job's JobModifyIndex just before the last step was
 	// registered, and Step when that was.
 	Index uint64    `json:"index"`
@@ -126,6 +128,22 @@ type Rollout struct {
 	Back string `json:"back,omitempty"`
 	// Failed says why no more is rolled.
 	Failed string `json:"failed,omitempty"`
+}
+
+// NewRollout begins an update of the running job that the record tells of, to
+// a version that gangspec.Rolls allows. Whoever takes the new version in puts
+// it into the record, with the new version as its Original, the phase and the
+// members unchanged, and then registers the job as rewrite.Roll makes it. index
+// is the job's JobModifyIndex.
+func (r *Record) NewRollout(index uint64, now time.Time) *Rollout {
+	out := &Rollout{Original: r.Original, Source: r.Source, SpecHash: r.SpecHash, Index: index, Step: now}
+	if was := r.Rollout; was != nil {
+		// The update before has not come to its end: what it has changed goes on
+		// to this version, the rest is as it was before both.
+		out.Original, out.Source, out.SpecHash = was.Original, was.Source, was.SpecHash
+		out.Rolled, out.Batch = was.Rolled, was.Rolled
+	}
+	return out
 }
 
 // Place names a member of a job.
