@@ -49,6 +49,8 @@ type cycle struct {
 	given   []given
 	givenOn map[int32][]int
 	indexed int
+	// holding is what was said of who holds a node.
+	holding map[int32]holding
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.
@@ -57,6 +59,13 @@ type waitAnswer struct {
 	// known: what follows holds for every gang alike.
 	known bool
 	wait  wait
+}
+
+// holding is who holds a node, in words, as of some length of givenOn.
+type holding struct {
+	given int
+	jobs  []jobKey
+	text  string
 }
 
 // given is a member that this plan places.
@@ -153,16 +162,16 @@ func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
 	c.placedNow = c.placedNow[:0]
 	var failed []*gang
 	var last place.Result
-	placed, failures := 0, map[string]bool{}
+	placed := 0
 	for i := range gangs {
 		g := &gangs[i]
-		if len(failures) > 0 && gangOf(j) == model.GangNone && failures[g.groups[0].Name] {
+		if n := len(failed); n > 0 && gangOf(j) == model.GangNone && failed[n-1].groups[0] == g.groups[0] {
 			continue
 		}
 		c.prepare(j, g)
 		result, ok := c.place(g)
 		if !ok {
-			failed, failures[g.groups[0].Name] = append(failed, g), true
+			failed = append(failed, g)
 			continue
 		}
 		last = result

@@ -266,13 +266,20 @@ func (c *cycle) busyList(j *model.Job, nodes []int32) string {
 // holderList says who holds how much of a node, the largest holder first: what
 // is there, and what this plan has put there.
 func (c *cycle) holderList(j *model.Job, node int32) string {
+	self, at := keyOf(j), c.givenAt(node)
+	if h, known := c.holding[node]; known && h.given == len(at) && !slices.Contains(h.jobs, self) {
+		return h.text
+	}
 	masks := map[string]uint64{}
+	var jobs []jobKey
 	for _, h := range c.holders(node) {
 		// One that is being replaced holds the same GPUs twice.
 		masks[c.holderName(j, h.job, h.alloc)] |= h.gpus
+		jobs = append(jobs, h.job)
 	}
-	for _, i := range c.givenAt(node) {
+	for _, i := range at {
 		masks[c.holderName(j, c.given[i].job, "")] |= c.given[i].gpus
+		jobs = append(jobs, c.given[i].job)
 	}
 	gpus := map[string]int{}
 	for name, mask := range masks {
@@ -289,7 +296,14 @@ func (c *cycle) holderList(j *model.Job, node int32) string {
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s holds %s", name, plural(gpus[name], "GPU"))
 	}
-	return nameList(names)
+	text := nameList(names)
+	if !slices.Contains(jobs, self) {
+		if c.holding == nil {
+			c.holding = map[int32]holding{}
+		}
+		c.holding[node] = holding{len(at), jobs, text}
+	}
+	return text
 }
 
 // givenAt lists what this plan has placed on a node so far, as indexes in
