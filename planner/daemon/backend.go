@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
@@ -19,16 +22,43 @@ type backend struct{ d *Daemon }
 func (b backend) View() *observe.View { return b.d.view.Load() }
 
 func (b backend) Authorize(ctx context.Context, token string, right httpapi.Right, namespace string) error {
-	return b.d.auth.check(ctx, token, right, namespace)
+	v := b.d.view.Load()
+	// While Nomad is away, what it allowed to everybody may still be seen.
+	open := v != nil && v.ACLsOff
+	if open && !b.d.nomad.get().OK {
+		return nil
+	}
+	err := b.d.auth.check(ctx, token, right, namespace)
+	var e *httpapi.Error
+	if open && errors.As(err, &e) && e.Status == http.StatusServiceUnavailable {
+		return nil
+	}
+	return err
+}
+
+// waiting says what the planner waits for before it can decide; "" if nothing.
+func (d *Daemon) waiting() string {
+	if !d.cfg.ObserveOnly {
+		if why := d.leader.waits(d.Address()); why != "" {
+			return why
+		}
+	}
+	if d.view.Load() == nil {
+		return "for a first look at the cluster, until Nomad has answered everything that is asked"
+	}
+	return ""
 }
 
 func (b backend) Status() httpapi.Status {
 	d := b.d
 	term, holder := d.leader.get()
+	if term == nil && holder == d.Address() {
+		holder = "" // one that ran here before
+	}
 	st := httpapi.Status{
 		Version: Version, Leader: term != nil, LeaderAddress: holder,
 		ObserveOnly: d.cfg.ObserveOnly, Policy: d.cfg.Policy.Order,
-		Nomad: d.nomad.get(), Decided: d.decisions.last(),
+		Nomad: d.nomad.get(), Decided: d.decisions.last(), Waiting: d.waiting(),
 	}
 	st.Nomad.Address = d.cfg.Nomad.Address
 	if v := d.view.Load(); v != nil {
@@ -51,32 +81,45 @@ func (b backend) Status() httpapi.Status {
 }
 
 // Queue are the waiting jobs: those that were decided on, in their order, and
-// then those that came since.
+// then those that came since, in the order in which they will be decided on.
+// Jobs of which a part waits are among them.
 func (b backend) Queue() []httpapi.Job {
 	v := b.d.view.Load()
 	if v == nil {
 		return nil
 	}
-	var out []httpapi.Job
+	var waiting []*observe.Managed
+	explained := map[*observe.Managed]httpapi.Job{}
 	for i := range v.Managed {
-		if v.Managed[i].Model.State != model.StateQueued || released(&v.Managed[i]) {
+		m := &v.Managed[i]
+		if released(m) {
 			continue
 		}
-		if e, ok := b.Explain(v.Managed[i].Namespace, v.Managed[i].ID); ok {
-			out = append(out, e.Job)
+		e, _ := b.Explain(m.Namespace, m.ID)
+		if e.State == model.StateQueued || e.Position > 0 {
+			waiting, explained[m] = append(waiting, m), e.Job
 		}
 	}
-	slices.SortStableFunc(out, func(x, y httpapi.Job) int {
-		switch {
-		case x.Position == y.Position:
-			return 0
-		case x.Position == 0:
+	slices.SortStableFunc(waiting, func(x, y *observe.Managed) int {
+		switch p, q := explained[x].Position, explained[y].Position; {
+		case p == q:
+			return queue.Compare(&x.Model, &y.Model)
+		case p == 0:
 			return 1
-		case y.Position == 0:
+		case q == 0:
 			return -1
+		default:
+			return p - q
 		}
-		return x.Position - y.Position
 	})
+	undecided := b.d.decisions.last().IsZero()
+	out := make([]httpapi.Job, len(waiting))
+	for i, m := range waiting {
+		out[i] = explained[m]
+		if undecided {
+			out[i].Position = i + 1
+		}
+	}
 	return out
 }
 
@@ -99,8 +142,11 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 		e.Action, e.Detail, e.Decided = last.decision.Action, last.decision.Detail, last.at
 		e.History = last.history
 		// The reason of an older decision is not that of what came since.
-		if e.State == model.StateQueued && last.decision.Action == model.ActionWait || b.d.cfg.ObserveOnly {
+		partly := last.position > 0 && e.Placed < e.Members
+		if last.decision.Action == model.ActionWait && (e.State == model.StateQueued || partly) || b.d.cfg.ObserveOnly {
 			e.Reason, e.Position = last.decision.Reason, last.position
+		} else if e.State == model.StateQueued && e.Reason == "" {
+			e.Reason = last.decision.Reason
 		}
 		if b.d.cfg.ObserveOnly && last.decision.Action == model.ActionAdmit {
 			e.Placement = placed(last.decision.Members, v)
@@ -112,6 +158,12 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 	}
 	if m.Model.Hold != "" {
 		e.Reason = m.Model.Hold
+	}
+	if e.State == model.StateQueued && e.Reason == "" {
+		e.Reason = "not decided on yet"
+		if why := b.d.waiting(); why != "" {
+			e.Reason += "; the planner waits " + why
+		}
 	}
 	return e, true
 }
@@ -171,6 +223,7 @@ func memberStates(members []observe.MemberState, v *observe.View) []httpapi.Plac
 	var out []httpapi.Placed
 	for _, s := range members {
 		p := httpapi.Placed{Member: s.Member, NodeName: nodeName(v, s.Member.Node), State: string(s.State)}
+		p.Index = s.Index()
 		if s.Alloc != nil {
 			p.Alloc = s.Alloc.ID
 		}

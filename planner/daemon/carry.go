@@ -111,6 +111,9 @@ const noteKept = "its running members keep their GPU constraints, which cannot b
 // noteCompleted says why a job cannot be released whole.
 const noteCompleted = "its pins stay, because a member has completed and would run again if the job were registered anew; they go with the next submission"
 
+// noteParts says what letting go of a gang that waits means.
+const noteParts = "it waited as a whole: from now on Nomad places it as it places any job, and may start a part of it"
+
 // Release writes down first that the job is released, so that nobody gates it
 // again, and then registers it. Nomad checks the caller's right to do that; if
 // it refuses, the record is put back.
@@ -149,10 +152,22 @@ func (c nomadCarrier) Release(ctx context.Context, token string, m *observe.Mana
 	if _, _, err := c.client.Jobs().RegisterOpts(job, options, q); err != nil {
 		return "", errors.Join(fmt.Errorf("register the job without gate and pins: %w", err), c.putBack(ctx, before, &after))
 	}
-	if kept {
+	switch {
+	case kept:
 		return noteKept, nil
+	case m.Model.State == model.StateQueued && m.Model.Gang != model.GangNone && members(&m.Model) > 1:
+		return noteParts, nil
 	}
 	return "", nil
+}
+
+// members is how many the job asks for.
+func members(j *model.Job) int {
+	n := 0
+	for _, g := range j.Groups {
+		n += g.Count
+	}
+	return n
 }
 
 // putBack undoes a release that Nomad refused.

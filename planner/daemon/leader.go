@@ -20,6 +20,12 @@ const lockPath = "caravan/leader"
 const (
 	lockTTL   = 15 * time.Second
 	lockDelay = time.Second
+	// lockRetry is how often a planner stands for election while another leads;
+	// lockSoon the same when that one seems to be gone.
+	lockRetry = lockTTL / 3
+	lockSoon  = time.Second
+	// askTimeout is when a leader counts as not answering.
+	askTimeout = 2 * time.Second
 )
 
 // errHeld: another planner holds the lock.
@@ -111,10 +117,17 @@ func lockError(doing string, err error) error {
 
 // leadership is who leads, at this moment.
 type leadership struct {
+	// ask finds out whether a leader answers; nil: nobody is asked.
+	ask func(ctx context.Context, address string) error
+
 	mu     sync.Mutex
 	term   context.Context // nil while another leads
 	holder string
 	err    error
+	// silent is why the holder does not answer, since when it holds the lock
+	// like that.
+	silent error
+	since  time.Time
 }
 
 // get returns the context of this planner's term, nil when it does not lead,
@@ -138,7 +151,52 @@ func (l *leadership) trouble() error {
 func (l *leadership) set(term context.Context, holder string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.holder, l.err = term, holder, err
+	l.term, l.holder, l.err, l.silent, l.since = term, holder, err, nil, time.Time{}
+}
+
+// follow notes that another holds the lock, and returns how long to wait
+// before the next try. A holder with this planner's own address is one that
+// ran here before.
+func (l *leadership) follow(ctx context.Context, holder, own string, err error) time.Duration {
+	var silent error
+	if holder != "" && holder != own && l.ask != nil {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		silent = l.ask(asking, holder)
+		cancel()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.IsZero() || l.holder != holder || (l.silent == nil) != (silent == nil) {
+		l.since = time.Now()
+	}
+	l.term, l.holder, l.err, l.silent = nil, holder, err, silent
+	if silent != nil || holder == own {
+		return lockSoon
+	}
+	return lockRetry
+}
+
+// waits says what a planner with that address waits for before somebody
+// leads; "" if nothing is known to be amiss.
+func (l *leadership) waits(own string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term != nil && l.term.Err() == nil {
+		return ""
+	}
+	left := (lockTTL + lockDelay + lockSoon - time.Since(l.since)).Truncate(time.Second) + time.Second
+	gone := time.Since(l.since) > lockTTL+lockDelay+2*lockSoon
+	switch {
+	case l.holder == own && own != "" && gone:
+		return fmt.Sprintf("for a lock that another planner with this one's address %s keeps; give each planner a listen.advertise of its own", own)
+	case l.holder == own && own != "":
+		return fmt.Sprintf("for the lock that the planner before it at this address has left; it expires within %s, and this planner leads then", left)
+	case l.silent != nil && gone:
+		return fmt.Sprintf("for the leader at %s, which keeps its lock and cannot be reached from here (%v); check its listen.advertise and the network", l.holder, l.silent)
+	case l.silent != nil:
+		return fmt.Sprintf("for the leader at %s, which does not answer (%v); if it has ended, its lock expires within %s and another planner leads", l.holder, l.silent, left)
+	}
+	return ""
 }
 
 // elect stands for election until ctx ends, and then gives the lock up. A term
@@ -156,8 +214,7 @@ func (l *leadership) elect(ctx context.Context, lock locker, address string, log
 			if err != nil && ctx.Err() == nil {
 				log.Warn("cannot stand for leadership", "error", err)
 			}
-			l.set(nil, holder, err)
-			pause(ctx, lockTTL/3)
+			pause(ctx, l.follow(ctx, holder, address, err))
 			continue
 		}
 		term, cancel := context.WithCancel(ctx)

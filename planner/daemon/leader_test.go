@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ type fakeLock struct {
 	mu       sync.Mutex
 	holder   string
 	own      string
+	other    bool // the holder is another process, whatever its address
 	fail     error
 	renewals int
 	releases int
@@ -32,7 +34,7 @@ func (l *fakeLock) do(f func() error) error {
 
 func (l *fakeLock) Acquire(_ context.Context, address string) error {
 	return l.do(func() error {
-		if l.holder != "" && l.holder != address {
+		if l.other || l.holder != "" && l.holder != address {
 			return errHeld
 		}
 		l.holder, l.own = address, address
@@ -178,6 +180,67 @@ func TestLeaderSurvivesOneFailedRenewal(t *testing.T) {
 		time.Sleep(3 * lockTTL)
 		if term.Err() != nil {
 			t.Error("the term ended although the lease was renewed in time")
+		}
+	})
+}
+
+func TestFollowerSaysWhatItWaitsFor(t *testing.T) {
+	const longest = lockTTL + lockDelay + lockSoon
+	tests := map[string]struct {
+		holder string
+		silent error
+		after  time.Duration
+		want   []string // each in the text; none: nothing
+	}{
+		"a leader that answers": {holder: "http://other", after: longest},
+		"a leader that does not answer": {holder: "http://other", silent: errors.New("refused"),
+			want: []string{"for the leader at http://other, which does not answer (refused)", "expires within 18s"}},
+		"later": {holder: "http://other", silent: errors.New("refused"), after: 10 * time.Second, want: []string{"expires within 8s"}},
+		"a leader that cannot be reached": {holder: "http://other", silent: errors.New("refused"), after: 3 * lockTTL,
+			want: []string{"keeps its lock and cannot be reached from here (refused)", "listen.advertise"}},
+		"the one before it":    {holder: "me", want: []string{"for the lock that the planner before it at this address has left", "within 18s", "this planner leads then"}},
+		"one of the same name": {holder: "me", after: 3 * lockTTL, want: []string{"another planner with this one's address me keeps"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				l := &leadership{ask: func(context.Context, string) error { return test.silent }}
+				lock := &fakeLock{holder: test.holder, other: true}
+				go l.elect(ctx, lock, "me", hclog.NewNullLogger(), func() {})
+				synctest.Wait()
+				time.Sleep(test.after)
+				synctest.Wait()
+				got := l.waits("me")
+				if (got == "") != (len(test.want) == 0) {
+					t.Errorf("waits %q", got)
+				}
+				for _, want := range test.want {
+					if !strings.Contains(got, want) {
+						t.Errorf("waits %q, want %q in it", got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A planner that was killed and started again takes the lock of the one before
+// soon after it has expired.
+func TestLeaderTakesOverFromItselfSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := &fakeLock{holder: "me", other: true}
+		l, end := stand(t, lock)
+		defer end()
+		time.Sleep(lockTTL + lockDelay)
+		lock.mu.Lock()
+		lock.holder, lock.other = "", false
+		lock.mu.Unlock()
+		time.Sleep(lockSoon)
+		synctest.Wait()
+		if !leading(l) || l.waits("me") != "" {
+			t.Errorf("leading: %v, waits %q", leading(l), l.waits("me"))
 		}
 	})
 }

@@ -48,6 +48,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		metrics:   newMetrics(),
 		wake:      make(chan struct{}, 1),
 	}
+	d.leader.ask = d.askPeer
 	for _, o := range options {
 		o(d)
 	}

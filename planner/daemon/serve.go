@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -70,6 +71,23 @@ func (d *Daemon) toLeader(own http.Handler) http.Handler {
 		}
 		proxy.ServeHTTP(w, r)
 	})
+}
+
+// askPeer finds out whether a planner answers at an address, with whatever.
+func (d *Daemon) askPeer(ctx context.Context, address string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+httpapi.Prefix+"/status", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := d.peers.Do(req)
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err // the address is said anyway
+	}
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 // elsewhere is the leader's address, nil if this planner leads or nobody does.

@@ -20,8 +20,13 @@ import (
 // far below it, and a wrong address cannot fill the memory.
 const maxAnswer = 1 << 30
 
-// ErrNotFound is in the chain of an answer 404.
-var ErrNotFound = errors.New("not found")
+var (
+	// ErrNotFound is in the chain of a planner's answer that there is no such
+	// thing.
+	ErrNotFound = errors.New("not found")
+	// ErrNotPlanner is in the chain of an answer that no planner gives.
+	ErrNotPlanner = errors.New("no answer of a Caravan planner")
+)
 
 // Client talks to a planner's API.
 type Client struct {
@@ -179,6 +184,7 @@ func answerError(status int, body []byte) error {
 		}
 		e.Message = fmt.Sprintf("unexpected answer %d: %s", status, text)
 		e.Do = "check that the address is a Caravan planner's"
+		return fmt.Errorf("%w: %w", ErrNotPlanner, e)
 	}
 	if status == http.StatusNotFound {
 		return fmt.Errorf("%w: %w", ErrNotFound, e)

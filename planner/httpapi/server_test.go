@@ -249,7 +249,7 @@ func TestClientSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Status(t.Context())
-	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "Caravan planner") {
+	if !errors.Is(err, ErrNotPlanner) || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "Caravan planner") {
 		t.Errorf("error = %v, want that the address may be wrong", err)
 	}
 }

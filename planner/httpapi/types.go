@@ -51,8 +51,11 @@ type Status struct {
 	ViewTaken time.Time `json:"view_taken,omitzero"`
 	ViewIndex uint64    `json:"view_index,omitempty"`
 	Decided   time.Time `json:"decided,omitzero"`
-	Counts    Counts    `json:"counts"`
-	Warnings  []Warning `json:"warnings,omitempty"`
+	// Waiting says what the planner waits for before it can decide, "for …";
+	// "" if for nothing.
+	Waiting  string    `json:"waiting,omitempty"`
+	Counts   Counts    `json:"counts"`
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // Nomad is how the planner's connection to Nomad is.

@@ -129,6 +129,8 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 	if rec != nil && (rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning) {
 		m.Members = pair(originsOf(e.job, rec), rec.Members, allocs, st, rec.Floor())
 		m.Model.Members = inForce(m.Members)
+	} else if rec != nil && rec.Phase == record.PhaseReleased {
+		m.Members = adopt(e.job, allocs, st)
 	} else if rec == nil && !e.gated && live > 0 {
 		m.Members = adopt(e.job, allocs, st)
 		m.Adopted = live >= wanted(e.base)

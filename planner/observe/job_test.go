@@ -91,6 +91,8 @@ func TestManagedJobs(t *testing.T) {
 			wantState: model.StateQueued, wantDone: true, wantHold: "second time"},
 		"rolling back": {job: gated(gpuJob("train", 2, 2)), record: queuedRecord(gpuJob("train", 2, 2), record.PhaseRollback), wantState: model.StateStopping},
 		"released":     {job: gpuJob("train", 2, 2), record: queuedRecord(gpuJob("train", 2, 2), record.PhaseReleased), wantState: model.StateRunning, notInSnap: true},
+		"released, a part runs": {job: gpuJob("train", 2, 2), record: queuedRecord(gpuJob("train", 2, 2), record.PhaseReleased),
+			allocs: []*api.AllocationListStub{onA}, wantState: model.StateRunning, notInSnap: true, wantMembers: []AllocState{AllocPlaced}},
 		"stopped by its user, record left": {job: func() *api.Job { j := gpuJob("train", 2, 2); j.Stop, j.Status = ptr(true), ptr("dead"); return j }(),
 			record: queuedRecord(gpuJob("train", 2, 2), record.PhaseRunning, members...), wantState: model.StateStopping,
 			wantMembers: []AllocState{AllocNone, AllocNone}, notInSnap: true},

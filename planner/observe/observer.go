@@ -129,8 +129,8 @@ func (o *Observer) view(st *state) *View {
 		Taken: o.now().UTC(), Index: slices.Max(st.index[:]),
 		LevelMeta:    map[string]string{},
 		PreemptionOn: st.preemption,
-		Unseen:       st.unseen,
-		Devices:      slices.Clone(o.managed.Devices),
+		Unseen:       st.unseen, ACLsOff: st.aclsOff,
+		Devices: slices.Clone(o.managed.Devices),
 	}
 	snap := &model.Snapshot{Version: model.SnapshotVersion, Now: v.Taken}
 	for _, l := range o.levels {

@@ -89,12 +89,12 @@ func (o *Observer) readRights(ctx context.Context, st *state, changed bool) erro
 		return err
 	}
 	st.index[partNamespaces], st.rightsRead = index, now
-	rules, limited, err := o.src.ruleNames(ctx)
+	rules, may, err := o.src.ruleNames(ctx)
 	if err != nil {
 		return err
 	}
-	st.unseen = nil
-	if !limited {
+	st.unseen, st.aclsOff = nil, may == everybody
+	if may != limited {
 		return nil
 	}
 	shown := map[string]string{api.DefaultNamespace: api.DefaultNamespace, probeName: api.AllNamespacesNamespace}
@@ -169,22 +169,30 @@ func (n nomad) lacking(ctx context.Context, namespace string) ([]string, error) 
 	return out, nil
 }
 
+// power is what the planner's token may do.
+type power int
+
+const (
+	limited   power = iota // what its policies say
+	manager                // everything
+	everybody              // everything, like everybody: ACLs are off
+)
+
 // ruleNames are the names and patterns in the namespace rules of the token's
 // own policies, as far as it may read them: a rule that denies hides a
-// namespace from every list. limited is false where the token, or everybody,
-// may do everything.
-func (n nomad) ruleNames(ctx context.Context) (names []string, limited bool, err error) {
+// namespace from every list.
+func (n nomad) ruleNames(ctx context.Context) (names []string, may power, err error) {
 	q := (&api.QueryOptions{}).WithContext(ctx)
 	token, _, err := n.client.ACLTokens().Self(q)
 	switch code := statusCode(err); {
 	case code == http.StatusBadRequest:
-		return nil, false, nil // ACLs are off
+		return nil, everybody, nil
 	case code >= http.StatusInternalServerError || err != nil && code == 0:
-		return nil, true, readError("the planner's token", err)
+		return nil, limited, readError("the planner's token", err)
 	case err != nil:
-		return nil, true, nil // nobody's, or a workload's
+		return nil, limited, nil // nobody's, or a workload's
 	case token.Type == "management":
-		return nil, false, nil
+		return nil, manager, nil
 	}
 	policies := slices.Clone(token.Policies)
 	for _, link := range token.Roles {
@@ -202,7 +210,7 @@ func (n nomad) ruleNames(ctx context.Context) (names []string, limited bool, err
 			names = append(names, namespaceRules(policy.Rules)...)
 		}
 	}
-	return names, true, ctx.Err()
+	return names, limited, ctx.Err()
 }
 
 // namespaceRules are the labels of a policy's namespace blocks.

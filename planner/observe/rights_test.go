@@ -62,6 +62,9 @@ func TestUnseenNamespaces(t *testing.T) {
 			if (v.Blind() != "") != (len(test.want) > 0) || len(v.Warnings) != len(test.want) {
 				t.Errorf("blind = %q, warnings = %v", v.Blind(), v.Warnings)
 			}
+			if v.ACLsOff != (test.token == nil) {
+				t.Errorf("ACLs are off: %v, want %v", v.ACLsOff, test.token == nil)
+			}
 			for i, u := range test.want {
 				if !strings.Contains(v.Blind(), u.String()) || !strings.Contains(v.Warnings[i].Text, u.String()) {
 					t.Errorf("%q or %q does not tell of %s", v.Blind(), v.Warnings[i].Text, u)

@@ -32,6 +32,7 @@ type state struct {
 	models      map[string]allocEntry
 
 	unseen     []Unseen
+	aclsOff    bool
 	rightsRead time.Time
 
 	jobStubs   []*api.JobListStub

@@ -41,6 +41,8 @@ type View struct {
 	Orphans []*record.Record
 	// Strays are jobs with what only Caravan writes, by namespace and ID.
 	Strays []Stray
+	// ACLsOff: when the planner last looked, everybody could do everything.
+	ACLsOff bool
 	// Unseen are the namespaces that the planner may not read.
 	Unseen []Unseen
 	// Warnings are faults that an operator should see and that stop nothing.
@@ -99,7 +101,7 @@ type Managed struct {
 	// Allocs are the job's allocations, oldest first, dead ones included.
 	Allocs []*api.AllocationListStub
 	// Members pairs the placement in force with the allocations, in the order
-	// of Record.Members.
+	// of Record.Members. Those of a released job are what Nomad runs of it.
 	Members []MemberState
 	// Faults says what is unreadable in the job's contract, one sentence per
 	// fault; such a job is gated and held.
@@ -120,6 +122,16 @@ type MemberState struct {
 	// there is none.
 	Alloc *api.AllocationListStub
 	State AllocState
+}
+
+// Index is the one that Nomad gave the member's allocation, which decides by
+// itself who of a group goes where; without one, and for a member that has a
+// group of its own in Nomad, it is the one decided.
+func (s MemberState) Index() int {
+	if s.Alloc == nil || s.Alloc.TaskGroup != s.Member.Group {
+		return s.Member.Index
+	}
+	return allocIndex(s.Alloc.Name)
 }
 
 // AllocState is what an allocation means to its gang.

@@ -199,6 +199,20 @@ func TestCommands(t *testing.T) {
 			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/queue"] = 500 },
 			args:   []string{"queue"}, wantCode: 1, wantErr: []string{"read queue: it was made to fail"},
 		},
+		"status while Nomad is away": {
+			change: func(f *fakePlanner) { f.fail["GET /caravan/v1/jobs"] = 503 },
+			args:   []string{"status"}, wantOut: []string{"leader", "jobs: they cannot be listed: it was made to fail"},
+		},
+		"status of a planner that waits": {
+			change: func(f *fakePlanner) {
+				f.answers["GET /caravan/v1/status"] = httpapi.Status{Version: "1", Policy: "fifo", Waiting: "for the lock", Nomad: httpapi.Nomad{Address: "http://n"}}
+			},
+			args: []string{"status"}, wantOut: []string{"standing by, policy fifo", "for the lock", "http://n, being asked for the first time"},
+		},
+		"explain at an address that is Nomad's own": {
+			change: func(f *fakePlanner) { clear(f.answers) },
+			args:   []string{"explain", "a/b"}, wantCode: 1, wantErr: []string{"is no Caravan planner"},
+		},
 		"address by flag":      {env: map[string]string{httpapi.AddressEnv: "http://127.0.0.1:1"}, args: []string{"-address", "FAKE", "queue"}, wantOut: []string{"big"}},
 		"address is no URL":    {args: []string{"-address=x", "queue"}, wantCode: 2, wantErr: []string{`parse address "x"`}},
 		"CA is not there":      {args: []string{"-ca-cert=/no/ca", "queue"}, wantCode: 1, wantErr: []string{"read CA certificate"}},

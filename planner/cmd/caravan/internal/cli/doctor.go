@@ -65,7 +65,7 @@ func (a *app) examine(ctx context.Context, file string) (httpapi.Doctor, error) 
 	result, err := planner.Doctor(ctx)
 	var dial *net.OpError
 	switch {
-	case errors.Is(err, httpapi.ErrNotFound):
+	case unknown(err):
 		if err := isPlanner(ctx, planner); err != nil {
 			return result, err
 		}

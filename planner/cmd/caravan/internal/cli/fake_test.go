@@ -89,6 +89,10 @@ func (f *fakePlanner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, ok := f.answers[key]
+	if _, isPlanner := f.answers["GET /caravan/v1/status"]; !ok && !isPlanner {
+		http.NotFound(w, r)
+		return
+	}
 	if !ok {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprintf(w, `{"error": "no %s"}`, r.URL.Path)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -144,7 +143,7 @@ func (a *app) follow(ctx context.Context, planner *httpapi.Client, nomad *api.Cl
 	last := ""
 	for {
 		e, err := planner.Explain(ctx, out.Namespace, out.Job)
-		if errors.Is(err, httpapi.ErrNotFound) {
+		if unknown(err) {
 			return a.gone(ctx, nomad, out)
 		}
 		if err != nil {

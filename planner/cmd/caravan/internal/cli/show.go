@@ -31,11 +31,11 @@ func (a *app) jobRef(arg string) (namespace, job string) {
 func (a *app) find(ctx context.Context, planner *httpapi.Client, arg string) (httpapi.Explain, error) {
 	namespace, job := a.jobRef(arg)
 	e, err := planner.Explain(ctx, namespace, job)
-	if errors.Is(err, httpapi.ErrNotFound) && job != arg {
+	if unknown(err) && job != arg {
 		namespace, job = a.jobNamespace(), arg
 		e, err = planner.Explain(ctx, namespace, job)
 	}
-	if errors.Is(err, httpapi.ErrNotFound) {
+	if unknown(err) {
 		if err := isPlanner(ctx, planner); err != nil {
 			return e, err
 		}
@@ -167,6 +167,12 @@ func nodeNames(ctx context.Context, planner *httpapi.Client, d model.Detail) map
 	return names
 }
 
+// unknown says whether there is no such thing where the planner should be, or
+// no planner.
+func unknown(err error) bool {
+	return errors.Is(err, httpapi.ErrNotFound) || errors.Is(err, httpapi.ErrNotPlanner)
+}
+
 // isPlanner tells a planner from an address where none is, for instance
 // Nomad's own. One that knows the caller too little to answer is one.
 func isPlanner(ctx context.Context, planner *httpapi.Client) error {
@@ -175,7 +181,7 @@ func isPlanner(ctx context.Context, planner *httpapi.Client) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, httpapi.ErrNotFound):
+	case errors.Is(err, httpapi.ErrNotPlanner):
 		return &httpapi.Error{
 			Message: fmt.Sprintf("what answers at %s is no Caravan planner", planner.Address()),
 			Do:      "say with --address or CARAVAN_ADDR where it runs",
@@ -246,12 +252,13 @@ func (a *app) status(ctx context.Context, planner *httpapi.Client) error {
 	if err != nil {
 		return fmt.Errorf("read status: %w", err)
 	}
-	jobs, err := planner.Jobs(ctx)
-	if err != nil {
-		return fmt.Errorf("read jobs: %w", err)
+	jobs, jobsErr := planner.Jobs(ctx)
+	if jobsErr != nil {
+		// How the planner is can be told even while Nomad is away.
+		st.Warnings = append(st.Warnings, httpapi.Warning{Subject: "jobs", Text: "they cannot be listed: " + jobsErr.Error()})
 	}
 	return a.print(overview{st, jobs}, func(w io.Writer, s render.Style) error {
-		if err := render.Status(w, s, st); err != nil {
+		if err := render.Status(w, s, st); err != nil || jobsErr != nil {
 			return err
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
@@ -299,7 +306,7 @@ func (a *app) topologyCommand() *cobra.Command {
 				return a.print(tree, func(w io.Writer, s render.Style) error { return render.Topology(w, s, tree) })
 			}
 			node, err := planner.NodeTopology(cmd.Context(), argv[0])
-			if errors.Is(err, httpapi.ErrNotFound) {
+			if unknown(err) {
 				if err := isPlanner(cmd.Context(), planner); err != nil {
 					return err
 				}

@@ -70,9 +70,14 @@ func Status(w io.Writer, s Style, st httpapi.Status) error {
 		role += ", observing only"
 	}
 	g.add("Planner", st.Version+", "+role+", policy "+st.Policy)
+	if st.Waiting != "" {
+		g.add("Waits", st.Waiting)
+	}
 	nomad := st.Nomad.Address
 	if st.Nomad.OK {
 		nomad += ", " + s.paint(green, "reachable")
+	} else if st.Nomad.Since.IsZero() {
+		nomad += ", being asked for the first time"
 	} else {
 		nomad += ", " + s.paint(red, "not reachable")
 		if !st.Nomad.Since.IsZero() {

@@ -1,0 +1,211 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// Without a decision of its own a planner shows what is remembered, and the
+// order in which it will decide.
+func TestQueueBeforeTheFirstDecision(t *testing.T) {
+	at := time.Unix(1000, 0)
+	first, second, third := job("late"), job("early"), job("urgent")
+	first.Model.Submitted, second.Model.Submitted, third.Model.Submitted = at.Add(time.Hour), at, at.Add(2*time.Hour)
+	third.Model.Priority = 80
+	second.Record.Reason = "its last placement did not hold"
+	d, _ := testDaemon(t, first, second, third)
+	d.leader.set(nil, "", nil)
+	d.leader.follow(t.Context(), d.Address(), d.Address(), nil)
+	if _, err := d.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i, j := range (backend{d}).Queue() {
+		if j.Position != i+1 {
+			t.Errorf("%s has position %d, want %d", j.ID, j.Position, i+1)
+		}
+		got = append(got, j.ID+": "+j.Reason)
+	}
+	if len(got) != 3 || got[1] != "early: its last placement did not hold" ||
+		!strings.HasPrefix(got[0], "urgent: not decided on yet; the planner waits for the lock") || !strings.HasPrefix(got[2], "late: ") {
+		t.Errorf("queue = %q", got)
+	}
+	if st := (backend{d}).Status(); st.LeaderAddress != "" || !strings.HasPrefix(st.Waiting, "for the lock that the planner before it") {
+		t.Errorf("leader %q, waits %q; want no leader and what it waits for", st.LeaderAddress, st.Waiting)
+	}
+}
+
+// A job of which a part waits is in the queue with its position and reason.
+func TestQueueOfPartlyPlaced(t *testing.T) {
+	running, whole, admitted := job("part"), job("whole"), job("just admitted")
+	placed := observe.MemberState{State: observe.AllocPlaced}
+	running.Model.State, running.Members = model.StateRunning, []observe.MemberState{placed}
+	whole.Model.State, whole.Members = model.StateRunning, []observe.MemberState{placed, placed}
+	d, _ := testDaemon(t, running, whole, admitted)
+	d.decide = func(*model.Snapshot) (*model.Plan, error) {
+		return &model.Plan{Decisions: []model.Decision{
+			{Namespace: "default", Job: "just admitted", Action: model.ActionAdmit, Reason: "placed 1 of 2"},
+			{Namespace: "default", Job: "part", Action: model.ActionWait, Reason: "no room for one more"},
+		}}, nil
+	}
+	if _, err := d.cycle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		ID, Reason       string
+		Position, Placed int
+	}
+	var got []row
+	for _, j := range (backend{d}).Queue() {
+		got = append(got, row{j.ID, j.Reason, j.Position, j.Placed})
+	}
+	want := []row{{"part", "no room for one more", 1, 1}, {"just admitted", "placed 1 of 2", 0, 0}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("queue (-want +got):\n%s", diff)
+	}
+}
+
+// The index shown is the one that the member's task sees.
+func TestExplainShowsNomadsIndex(t *testing.T) {
+	m := job("a")
+	m.Members = []observe.MemberState{
+		{Member: model.Member{Group: "g", Index: 0}, State: observe.AllocPlaced, Alloc: &api.AllocationListStub{Name: "a.g[1]", TaskGroup: "g"}},
+		{Member: model.Member{Group: "g", Index: 1}, State: observe.AllocNone},
+		{Member: model.Member{Group: "h", Index: 5}, State: observe.AllocPlaced, Alloc: &api.AllocationListStub{Name: "a.h-5[0]", TaskGroup: "h-5"}},
+	}
+	d, _ := testDaemon(t, m)
+	if _, err := d.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := backend{d}.Explain("default", "a")
+	var got []int
+	for _, p := range e.Placement {
+		got = append(got, p.Index)
+	}
+	if diff := cmp.Diff([]int{1, 1, 5}, got); diff != "" {
+		t.Errorf("indexes (-want +got):\n%s", diff)
+	}
+}
+
+// While Nomad is away, what everybody could see before may still be seen; what
+// took a token may not.
+func TestAuthorizeWhileNomadIsAway(t *testing.T) {
+	for name, test := range map[string]struct {
+		aclsOff, seen bool
+		nomadOK       bool
+		wantStatus    int
+	}{
+		"ACLs are off":                          {aclsOff: true, seen: true},
+		"ACLs are off, and it is not known yet": {aclsOff: true, seen: true, nomadOK: true},
+		"ACLs are on":                           {seen: true, wantStatus: http.StatusServiceUnavailable},
+		"never seen":                            {wantStatus: http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			away := httptest.NewServer(http.NotFoundHandler())
+			away.Close()
+			_, nobody, err := clients(config.Nomad{Address: away.URL}, new(nomadClock))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, f := testDaemon(t, job("a"))
+			d.auth = authorizer{nobody}
+			v := viewOf(job("a"))
+			v.ACLsOff = test.aclsOff
+			f.observer.set(v, nil)
+			if test.seen {
+				if _, err := d.refresh(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !test.nomadOK {
+				d.nomad.set(errors.New("connection refused"), time.Unix(5, 0), time.Time{})
+			} else {
+				d.nomad.set(nil, time.Unix(5, 0), time.Time{})
+			}
+			s := httptest.NewServer(d.Handler())
+			defer s.Close()
+			c, err := httpapi.NewClient(s.URL, "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = c.Queue(t.Context())
+			var e *httpapi.Error
+			if status := 0; errors.As(err, &e) {
+				status = e.Status
+				if status != test.wantStatus {
+					t.Errorf("queue: %v, want status %d", err, test.wantStatus)
+				}
+			} else if err != nil || test.wantStatus != 0 {
+				t.Errorf("queue: %v, want status %d", err, test.wantStatus)
+			}
+			st, err := c.Status(t.Context())
+			if err != nil || st.Nomad.OK != test.nomadOK || !st.Nomad.Since.Equal(time.Unix(5, 0)) || (st.Waiting == "") != test.seen {
+				t.Errorf("status = %+v, %v; want Nomad's trouble, and what is waited for until the cluster is seen", st, err)
+			}
+		})
+	}
+}
+
+// A gang that waited and is let go may start in part, and what runs of it is
+// counted.
+func TestReleasedJobsCountWhatRuns(t *testing.T) {
+	m := job("a")
+	m.Record.Phase, m.Model.State = record.PhaseReleased, model.StateRunning
+	m.Members = []observe.MemberState{{State: observe.AllocPlaced}, {State: observe.AllocDead}}
+	d, _ := testDaemon(t, m)
+	if _, err := d.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := (backend{d}).Explain("default", "a"); !e.Released || e.Placed != 1 || e.Members != 2 {
+		t.Errorf("explain = %+v, want 1 of 2 placed", e.Job)
+	}
+}
+
+type noRecords struct{}
+
+func (noRecords) Put(context.Context, *record.Record) error    { return nil }
+func (noRecords) Delete(context.Context, *record.Record) error { return nil }
+
+func TestReleaseSaysWhatItMeans(t *testing.T) {
+	nomad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
+	defer nomad.Close()
+	_, client, err := clients(config.Nomad{Address: nomad.URL}, new(nomadClock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		change func(*model.Job)
+		want   string
+	}{
+		"a gang that waits":  {func(*model.Job) {}, noteParts},
+		"a gang that runs":   {func(j *model.Job) { j.State = model.StateRunning }, ""},
+		"one member":         {func(j *model.Job) { j.Groups[0].Count = 1 }, ""},
+		"no gang that waits": {func(j *model.Job) { j.Gang = model.GangNone }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := job("a")
+			test.change(&m.Model)
+			m.Current = api.NewBatchJob("a", "a", "global", 50).AddTaskGroup(api.NewTaskGroup("g", 2))
+			m.Current.JobModifyIndex = new(uint64)
+			m.Record.Original = m.Current
+			note, err := nomadCarrier{records: noRecords{}, client: client}.Release(t.Context(), "", &m)
+			if err != nil || note != test.want {
+				t.Errorf("note = %q, %v; want %q", note, err, test.want)
+			}
+		})
+	}
+}
