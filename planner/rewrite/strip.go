@@ -155,15 +155,29 @@ func Release(cur, orig *api.Job) (job *api.Job, kept bool, err error) {
 		return nil, false, err
 	}
 	job.Constraints = own(job.Constraints)
+	calm := orig != nil && gangspec.Type(job) == api.JobTypeService && isCalm(job)
+	if calm {
+		job.Update, job.Migrate = orig.Update.Copy(), orig.Migrate.Copy()
+	}
 	for _, g := range job.TaskGroups {
 		g.Constraints = own(g.Constraints)
-		_, _, split := Origin(g)
+		group, _, split := Origin(g)
+		if o := lookup(orNone(orig), group); calm && o != nil {
+			g.Update, g.Migrate = o.Update.Copy(), o.Migrate.Copy()
+		}
 		kept = kept || split
 		for _, ask := range asks(g) {
 			kept = kept || slices.ContainsFunc(ask.Constraints, isDevicePin)
 		}
 	}
 	return job, kept, nil
+}
+
+func orNone(job *api.Job) *api.Job {
+	if job == nil {
+		return new(api.Job)
+	}
+	return job
 }
 
 // Note appends a sentence on Caravan's decision and a link to the job's ui
