@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devcluster/reaper"
 	"github.com/caravan-sched/caravan/internal/devnomad/agent"
 	"github.com/caravan-sched/caravan/internal/devnomad/client"
 	"github.com/caravan-sched/caravan/internal/devnomad/clock"
@@ -52,6 +54,7 @@ type Cluster struct {
 	spec     devcluster.Spec
 	dir      string
 	ownsDir  bool
+	reaper   *reaper.Reaper
 	server   *server.Server
 	clients  []*client.Client
 	http     *http.Server
@@ -84,6 +87,9 @@ func StartWith(ctx context.Context, spec devcluster.Spec, opts Options) (*Cluste
 		}
 		c.dir, c.ownsDir = dir, true
 	}
+	if err := c.startReaper(); err != nil {
+		return nil, err
+	}
 	if opts.Clock == nil {
 		opts.Clock = clock.Real{}
 	}
@@ -103,6 +109,30 @@ func StartWith(ctx context.Context, spec devcluster.Spec, opts Options) (*Cluste
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
+}
+
+// startReaper starts what cleans up should this process be killed.
+func (c *Cluster) startReaper() error {
+	var temporary []string
+	if c.ownsDir {
+		temporary = append(temporary, c.dir)
+	}
+	var err error
+	if c.reaper, err = reaper.Start(c.dir, temporary...); err != nil && c.ownsDir {
+		return errors.Join(err, os.RemoveAll(c.dir))
+	}
+	return err
+}
+
+// pluginEnv lets the reaper find the plugins, and their sockets go with a
+// folder of ours. One that somebody else has chosen may have a path too long
+// for sockets.
+func (c *Cluster) pluginEnv() []string {
+	env := []string{c.reaper.Mark()}
+	if c.ownsDir {
+		env = append(env, goplugin.EnvUnixSocketDir+"="+c.dir)
+	}
+	return env
 }
 
 // listen serves the API on a free port.
@@ -141,6 +171,7 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		cl := client.New(client.Config{
 			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: c.address, Capacity: capacity,
 			Clock: opts.Clock, Server: c.server, Log: c.spec.Log,
+			PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark()},
 		})
 		c.clients = append(c.clients, cl)
 		c.mu.Lock()
@@ -273,7 +304,7 @@ func (c *Cluster) answer(r *http.Request) (int, string) {
 
 // Stop implements devcluster.Cluster. It may be called more than once.
 func (c *Cluster) Stop() error {
-	var err error
+	var errs []error
 	c.stopped.Do(func() {
 		for _, cl := range c.clients {
 			cl.Destroy()
@@ -284,10 +315,13 @@ func (c *Cluster) Stop() error {
 		}
 		c.finished.Wait()
 		if c.ownsDir {
-			if e := os.RemoveAll(c.dir); e != nil {
-				err = fmt.Errorf("remove data of development cluster: %w", e)
+			if err := os.RemoveAll(c.dir); err != nil {
+				errs = append(errs, fmt.Errorf("remove data of development cluster: %w", err))
 			}
 		}
+		if err := c.reaper.Dismiss(); err != nil {
+			errs = append(errs, err)
+		}
 	})
-	return err
+	return errors.Join(errs...)
 }

@@ -158,7 +158,7 @@ func TestTaskEnvironment(t *testing.T) {
 func TestKill(t *testing.T) {
 	c := start(t, devnomad.Options{}, 0, "a")
 	dir := t.TempDir()
-	polite := job("polite", api.JobTypeService, 1, `trap 'echo term > `+dir+`/polite; exit 0' TERM; while :; do sleep 0.05; done`)
+	polite := job("polite", api.JobTypeService, 1, `trap 'echo term > `+dir+`/polite; exit 0' TERM; echo > `+dir+`/ready; while :; do sleep 0.05; done`)
 	polite.TaskGroups[0].Tasks[0].KillSignal = "SIGTERM"
 	deaf := job("deaf", api.JobTypeService, 1, `trap '' INT; (while :; do echo x >> `+dir+`/child; sleep 0.02; done) & wait`)
 	deaf.TaskGroups[0].Tasks[0].KillTimeout = ptr(100 * time.Millisecond)
@@ -166,7 +166,9 @@ func TestKill(t *testing.T) {
 	register(t, c, deaf)
 	reach(t, c, "polite", api.AllocClientStatusRunning, 1)
 	reach(t, c, "deaf", api.AllocClientStatusRunning, 1)
-	eventually(t, "the child writes", func() bool { _, err := os.Stat(filepath.Join(dir, "child")); return err == nil })
+	for _, name := range []string{"child", "ready"} {
+		eventually(t, "the tasks write", func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil })
+	}
 	for _, id := range []string{"polite", "deaf"} {
 		if _, _, err := c.Client().Jobs().Deregister(id, false, nil); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devcluster/reaper"
 	"github.com/caravan-sched/caravan/planner/config"
 )
 
@@ -100,7 +101,11 @@ func (r *run) all(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cleaner, err := reaper.Start(dir, dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir), cleaner.Dismiss()) }()
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
 	// Taken down in this order: what watches, the planner, the cluster.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/caravan-sched/caravan/internal/devcluster/reaper"
 )
 
 // keptLines is how much of an agent's log an error quotes, and logGrace how
@@ -26,8 +28,9 @@ type agent struct {
 	name    string
 	bin     string
 	configs []string
-	mark    string
-	log     func(string)
+	// env is added to our environment.
+	env []string
+	log func(string)
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -48,7 +51,7 @@ func (a *agent) start() error {
 		args = append(args, "-config", c)
 	}
 	cmd := exec.Command(a.bin, args...)
-	cmd.Env = append(cleanEnv(), markVariable+"="+a.mark)
+	cmd.Env = append(cleanEnv(), a.env...)
 	// A process group of its own, so that Ctrl-C does not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	output, writer, err := os.Pipe()
@@ -83,7 +86,7 @@ func (a *agent) start() error {
 // cleanEnv is our environment without what would configure an agent.
 func cleanEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		return strings.HasPrefix(kv, "NOMAD_") || strings.HasPrefix(kv, markVariable+"=")
+		return strings.HasPrefix(kv, "NOMAD_") || strings.HasPrefix(kv, reaper.Variable+"=") || strings.HasPrefix(kv, "TMPDIR=")
 	})
 }
 

@@ -3,7 +3,6 @@ package nomadproc
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devcluster/reaper"
 )
 
 // Cluster is a running cluster. It implements devcluster.Cluster.
@@ -26,7 +26,7 @@ type Cluster struct {
 	client  *api.Client
 	server  *agent
 	nodes   []*node
-	reaper  *reaper
+	reaper  *reaper.Reaper
 
 	stop    sync.Once
 	stopErr error
@@ -62,18 +62,27 @@ func Start(ctx context.Context, bin string, spec devcluster.Spec) (*Cluster, err
 	} else if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("find data directory: %w", err)
 	}
-	c := &Cluster{version: version}
-	mark := rand.Text()
-	if c.reaper, err = startReaper(mark, dir, temporary); err != nil {
-		return nil, err
+	// Where the agents and their plugins put their sockets; below the data
+	// directory their paths could become too long.
+	tmp, err := os.MkdirTemp("", "caravan-nomad-tmp-")
+	if err != nil {
+		return nil, fmt.Errorf("create directory for sockets: %w", err)
 	}
-	if err := c.start(ctx, bin, dir, mark, spec); err != nil {
+	remove := []string{tmp}
+	if temporary {
+		remove = append(remove, dir)
+	}
+	c := &Cluster{version: version}
+	if c.reaper, err = reaper.Start(dir, remove...); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(tmp))
+	}
+	if err := c.start(ctx, bin, dir, []string{c.reaper.Mark(), "TMPDIR=" + tmp}, spec); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
 }
 
-func (c *Cluster) start(ctx context.Context, bin, dir, mark string, spec devcluster.Spec) error {
+func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec devcluster.Spec) error {
 	bind := cmp.Or(spec.Bind, defaultBind)
 	all, err := freePorts(bind, 1+len(spec.Nodes))
 	if err != nil {
@@ -85,7 +94,7 @@ func (c *Cluster) start(ctx context.Context, bin, dir, mark string, spec devclus
 	if err != nil {
 		return err
 	}
-	c.server = &agent{name: "server", bin: bin, configs: configs, mark: mark, log: spec.Log}
+	c.server = &agent{name: "server", bin: bin, configs: configs, env: env, log: spec.Log}
 	c.address = url(all[0])
 	perNode := (lastDynamicPort - firstDynamicPort + 1) / max(1, len(spec.Nodes))
 	for i, n := range spec.Nodes {
@@ -103,7 +112,7 @@ func (c *Cluster) start(ctx context.Context, bin, dir, mark string, spec devclus
 		}
 		c.nodes = append(c.nodes, &node{
 			spec: n, address: url(all[i+1]),
-			agent: &agent{name: n.Name, bin: bin, configs: configs, mark: mark, log: spec.Log},
+			agent: &agent{name: n.Name, bin: bin, configs: configs, env: env, log: spec.Log},
 		})
 	}
 	if err := c.server.start(); err != nil {
@@ -212,6 +221,6 @@ func (c *Cluster) StartNode(name string) error {
 
 // Stop implements devcluster.Cluster. It may be called again.
 func (c *Cluster) Stop() error {
-	c.stop.Do(func() { c.stopErr = c.reaper.run() })
+	c.stop.Do(func() { c.stopErr = c.reaper.Run() })
 	return c.stopErr
 }

@@ -39,6 +39,9 @@ type Config struct {
 	Clock    clock.Clock
 	Server   Server
 	Log      func(string)
+	// PluginEnv and TaskEnv are added to the environment of those processes,
+	// as NAME=VALUE.
+	PluginEnv, TaskEnv []string
 }
 
 // Capacity is what a node has to give.
@@ -90,7 +93,7 @@ func (c *Client) Start(ctx context.Context) error {
 
 	var plugins []*plugin
 	for _, p := range c.cfg.Node.Plugins {
-		started, err := startPlugin(ctx, run, p, c.refresh, c.logf)
+		started, err := startPlugin(ctx, run, p, c.cfg.PluginEnv, c.refresh, c.logf)
 		if err != nil {
 			for _, q := range plugins {
 				q.close()

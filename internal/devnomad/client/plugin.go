@@ -21,6 +21,7 @@ const firstFingerprint = 20 * time.Second
 // plugin is a device plugin and what it fingerprinted.
 type plugin struct {
 	spec    devcluster.Plugin
+	env     []string
 	changed func()
 	logf    func(string, ...any)
 	cancel  context.CancelFunc
@@ -34,8 +35,8 @@ type plugin struct {
 
 // startPlugin launches a plugin and waits for its first fingerprint. changed
 // is called after every later one.
-func startPlugin(ctx, run context.Context, p devcluster.Plugin, changed func(), logf func(string, ...any)) (*plugin, error) {
-	out := &plugin{spec: p, changed: changed, logf: logf}
+func startPlugin(ctx, run context.Context, p devcluster.Plugin, env []string, changed func(), logf func(string, ...any)) (*plugin, error) {
+	out := &plugin{spec: p, env: env, changed: changed, logf: logf}
 	client, err := out.launch(ctx)
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func startPlugin(ctx, run context.Context, p devcluster.Plugin, changed func(), 
 
 // launch starts the plugin's process.
 func (p *plugin) launch(ctx context.Context) (*device.Client, error) {
-	proc, err := host.Launch(ctx, host.Options{Path: p.spec.Path, Config: p.spec.Config})
+	proc, err := host.Launch(ctx, host.Options{Path: p.spec.Path, Config: p.spec.Config, Env: p.env})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,6 +258,7 @@ func (t *taskRunner) command(env map[string]string) (*exec.Cmd, []*os.File, erro
 	if wd := env["PWD"]; wd != "" {
 		cmd.Dir = wd
 	}
+	cmd.Env = slices.Clone(t.r.c.cfg.TaskEnv)
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

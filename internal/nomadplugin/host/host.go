@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
@@ -33,6 +34,8 @@ type Options struct {
 	Config string
 	// Driver is sent to task drivers only.
 	Driver *base.DriverConfig
+	// Env is added to the plugin's environment, as NAME=VALUE.
+	Env []string
 	// Log receives the plugin's log; nil drops it.
 	Log hclog.Logger
 }
@@ -55,10 +58,12 @@ func Launch(ctx context.Context, opts Options) (*Plugin, error) {
 	}
 	set := device.Plugins(nil, nil)
 	set[base.DispenseDriver] = &driver.GRPC{}
+	cmd := exec.Command(opts.Path, opts.Args...)
+	cmd.Env = slices.Clone(opts.Env) // the library adds ours
 	process := goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  base.Handshake,
 		Plugins:          set,
-		Cmd:              exec.Command(opts.Path, opts.Args...),
+		Cmd:              cmd,
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		Logger:           log,
 	})

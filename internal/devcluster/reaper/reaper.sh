@@ -1,11 +1,15 @@
-# Ends what a cluster leaves behind: waits until its standard input closes,
-# which also happens when the process that started the cluster is killed, then
-# kills every process with the cluster's mark in its environment, unmounts what
-# clients mounted below the data directory, and removes it if it is temporary.
-# Arguments: MARK DATA_DIR REMOVE(yes|no)
+# Ends what a development cluster leaves behind: waits until its standard input
+# closes, which also happens when the process that started the cluster is
+# killed, then kills every process with the cluster's mark in its environment,
+# unmounts what was mounted below the directory, and removes what is temporary.
+# A line on standard input says that there is nothing to do.
+# Arguments: MARK DIR REMOVE...
 trap '' INT TERM HUP
-cat >/dev/null
-mark=$1 dir=$2 remove=$3
+word=
+read -r word || :
+[ -z "$word" ] || exit 0
+mark=$1 dir=$2
+shift 2
 
 # A process may be about to start another one, so one empty look is not enough.
 quiet=0 round=0
@@ -27,6 +31,6 @@ done
 cut -d' ' -f5 /proc/self/mountinfo | grep -F "$dir/" | sort -r | while read -r mount; do
   umount -l "$mount" || echo "mount left: $mount"
 done
-if [ "$remove" = yes ]; then
-  rm -rf "$dir" || echo "directory left: $dir"
-fi
+for temporary in "$@"; do
+  rm -rf "$temporary" || echo "directory left: $temporary"
+done
