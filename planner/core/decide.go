@@ -42,6 +42,10 @@ type cycle struct {
 	// given since to gangs that did not fit.
 	epoch int
 	waits map[possibleKey]waitAnswer
+	// shares are the answers given since to single members that share a claim.
+	shares map[possibleKey]sharedWait
+	// hopes are the gangs that could be placed later.
+	hopes map[possibleKey]possibility
 	// placedNow are the members of the present job placed in this decision.
 	placedNow []other
 	// given is everything placed in this plan; givenOn finds it by node, as far
@@ -59,6 +63,12 @@ type waitAnswer struct {
 	// known: what follows holds for every gang alike.
 	known bool
 	wait  wait
+}
+
+// sharedWait is what single members were told that wait for a node together.
+type sharedWait struct {
+	waitAnswer
+	node int32
 }
 
 // holding is who holds a node, in words, as of some length of givenOn.
@@ -81,7 +91,7 @@ type taker struct {
 }
 
 func newCycle(p *Prepared, now time.Time) *cycle {
-	c := &cycle{Prepared: p, now: now, claims: map[possibleKey]claim{}, waits: map[possibleKey]waitAnswer{}}
+	c := &cycle{Prepared: p, now: now, claims: map[possibleKey]claim{}, waits: map[possibleKey]waitAnswer{}, shares: map[possibleKey]sharedWait{}, hopes: map[possibleKey]possibility{}}
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
 	}

@@ -56,18 +56,26 @@ type possibleKey struct {
 // maxKeyParts is up to how many groups gangs are compared with others.
 const maxKeyParts = 4
 
-// possibility finds out whether waiting can help at all. That it cannot is
-// kept for plain gangs: it changes only with the nodes.
+// possibility finds out whether waiting can help at all. For plain gangs the
+// answer is kept: that it cannot changes only with the nodes, that it can not in
+// this plan.
 func (c *cycle) possibility(g *gang) possibility {
 	key, plain := keyOfGang(g)
 	if plain {
 		if known, ok := c.possible[key]; ok {
 			return known
 		}
+		if known, ok := c.hopes[key]; ok {
+			return known
+		}
 	}
 	p := c.findPossibility(g)
-	if plain && p.code != "" {
+	switch {
+	case !plain:
+	case p.code != "":
 		c.possible[key] = p
+	default:
+		c.hopes[key] = p
 	}
 	return p
 }

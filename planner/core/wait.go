@@ -78,9 +78,19 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch {
 		return a.wait
 	}
+	if s, cl := c.shares[key], c.claims[key]; plain && s.known && s.epoch == c.epoch && s.node == cl.node && cl.left > 0 {
+		cl.left--
+		c.claims[key] = cl
+		return s.wait
+	}
+	epoch := c.epoch
 	w := c.explainAnew(j, g)
-	if plain && w.detail.Held == nil {
+	switch {
+	case !plain:
+	case w.detail.Held == nil:
 		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w}
+	case epoch == c.epoch: // it shares what is kept already
+		c.shares[key] = sharedWait{waitAnswer{epoch: epoch, known: true, wait: w}, c.claims[key].node}
 	}
 	return w
 }
