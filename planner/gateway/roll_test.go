@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// served is the gang's job as a service of members that stand alone.
+func served(version string) *api.Job {
+	job := gang()
+	job.Type = new("service")
+	job.Meta = map[string]string{gangspec.KeyGang: "none"}
+	job.Update = &api.UpdateStrategy{MaxParallel: new(1), Canary: new(1)}
+	job.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": version}
+	return job
+}
+
+// TestUpdateOfAServiceIsRolled: the gateway writes down that an update begins,
+// and registers what changes no member yet.
+func TestUpdateOfAServiceIsRolled(t *testing.T) {
+	r := newRig(t)
+	resp := decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, served("1"))))
+	if want := "update.canary = 1 is not done"; !strings.Contains(resp.Warnings, want) {
+		t.Errorf("warnings %q, want %q", resp.Warnings, want)
+	}
+	r.admit(t, record.PhaseRunning)
+	old := r.records.data[key]
+	decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, served("2"))))
+	rec, job := r.records.data[key], r.nomad.job(t, key)
+	if rec.Rollout == nil || rec.Rollout.SpecHash != old.SpecHash || len(rec.Rollout.Rolled) != 0 || rec.Phase != record.PhaseRunning || len(rec.Members) != 2 {
+		t.Fatalf("record %+v", rec)
+	}
+	if rewrite.RollingTo(job) != rec.SpecHash {
+		t.Errorf("the job is on its way to %q, want %q", rewrite.RollingTo(job), rec.SpecHash)
+	}
+	for _, g := range job.TaskGroups {
+		if got := g.Tasks[0].Env["VERSION"]; got != "1" {
+			t.Errorf("group %s is of version %s already", *g.Name, got)
+		}
+	}
+}
+
+// TestHeldIsTriedAgain: what has failed too often is queued anew when its file
+// is submitted again.
+func TestHeldIsTriedAgain(t *testing.T) {
+	r := newRig(t)
+	decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, gang())))
+	rec := r.records.data[key]
+	rec.Held = "it has failed"
+	r.records.data[key] = rec
+	before := *r.nomad.job(t, key).JobModifyIndex
+	decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, gang())))
+	if got := r.records.data[key]; got.Held != "" || got.Phase != record.PhaseQueued {
+		t.Errorf("record %+v", got)
+	}
+	if *r.nomad.job(t, key).JobModifyIndex == before {
+		t.Error("the job was not registered again")
+	}
+}
