@@ -4,8 +4,7 @@ namespace "default" {
   capabilities = [
     "list-jobs",       # nomad job status
     "read-job",        # caravan queue, explain, plan; nomad job status JOB
-    "parse-job",       # caravan run, nomad job run: HCL is read by Nomad
-    "submit-job",      # run, plan, stop, revert, scale
+    "submit-job",      # run (HCL is read by Nomad), plan, stop, revert, scale
     "alloc-lifecycle", # nomad alloc stop, restart, signal
     "read-logs",       # nomad alloc logs
   ]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -150,6 +151,10 @@ func (c nomadCarrier) Release(ctx context.Context, token string, m *observe.Mana
 	options := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: *m.Current.JobModifyIndex, Submission: after.Source}
 	q := (&api.WriteOptions{Namespace: m.Namespace, AuthToken: token}).WithContext(ctx)
 	if _, _, err := c.client.Jobs().RegisterOpts(job, options, q); err != nil {
+		var answer api.UnexpectedResponseError
+		if errors.As(err, &answer) && answer.StatusCode() == http.StatusForbidden {
+			err = fmt.Errorf("your token lacks submit-job in namespace %s: %w", m.Namespace, err)
+		}
 		return "", errors.Join(fmt.Errorf("register the job without gate and pins: %w", err), c.putBack(ctx, before, &after))
 	}
 	switch {

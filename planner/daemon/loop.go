@@ -120,6 +120,7 @@ func (d *Daemon) due() time.Duration {
 			next = min(next, max(t.Sub(now), 0)+time.Millisecond)
 		}
 	}
+	consider(v.FenceEnds)
 	for i := range v.Managed {
 		m := &v.Managed[i]
 		consider(m.Model.RetryAfter)

@@ -29,6 +29,7 @@ const forwarded = "X-Caravan-Forwarded"
 func (d *Daemon) Handler() http.Handler {
 	own := httpapi.Handler(backend{d})
 	leaders := d.toLeader(own)
+	gateway := nameRights(d.gateway)
 	metrics := promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -39,7 +40,7 @@ func (d *Daemon) Handler() http.Handler {
 		case path == "/caravan" || strings.HasPrefix(path, "/caravan/"):
 			leaders.ServeHTTP(w, r)
 		default:
-			d.gateway.ServeHTTP(w, r)
+			gateway.ServeHTTP(w, r)
 		}
 	})
 }

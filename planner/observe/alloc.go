@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -46,6 +47,11 @@ func allocModel(a *api.AllocationListStub, nodeStatus string, phase phaser) (mod
 	if !state.Holds() {
 		return model.Alloc{}, false
 	}
+	return held(a, state, phase), true
+}
+
+// held is the model of an allocation that holds its resources.
+func held(a *api.AllocationListStub, state AllocState, phase phaser) model.Alloc {
 	out := model.Alloc{
 		ID: a.ID, Namespace: a.Namespace, Job: a.JobID, Group: a.TaskGroup,
 		Index: allocIndex(a.Name), Node: a.NodeID,
@@ -57,7 +63,26 @@ func allocModel(a *api.AllocationListStub, nodeStatus string, phase phaser) (mod
 		out.Resources = allocResources(a.AllocatedResources, phase)
 		out.Ports = allocPorts(a.AllocatedResources)
 	}
-	return out, true
+	return out
+}
+
+// returnFence is how long after a node's return an allocation counts as holding
+// its resources that the servers gave up for lost and that the client has not
+// spoken of since: its tasks may run on, and be on their way to be stopped.
+const returnFence = 30 * time.Second
+
+// fencedUntil says until when such an allocation holds its resources; zero for
+// all others.
+func (st *state) fencedUntil(a *api.AllocationListStub, now time.Time) time.Time {
+	n := st.nodes[a.NodeID]
+	if a.ClientStatus != api.AllocClientStatusLost || n == nil || n.status != api.NodeStatusReady {
+		return time.Time{}
+	}
+	until := n.statusAt.Add(returnFence)
+	if !until.After(now) {
+		return time.Time{}
+	}
+	return until
 }
 
 // allocIndex reads the index at the end of "job.group[3]"; 0 when there is

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -38,13 +39,15 @@ type nodeEntry struct {
 	modifyIndex uint64
 	createIndex uint64
 	status      string
+	// statusAt is when the status was last set.
+	statusAt time.Time
 	model       model.Node
 	ref         NodeRef
 	warnings    []Warning
 }
 
 func (r *nodeReader) read(n *api.Node) *nodeEntry {
-	e := &nodeEntry{modifyIndex: n.ModifyIndex, createIndex: n.CreateIndex, status: n.Status}
+	e := &nodeEntry{modifyIndex: n.ModifyIndex, createIndex: n.CreateIndex, status: n.Status, statusAt: time.Unix(n.StatusUpdatedAt, 0)}
 	e.model = model.Node{
 		ID: n.ID, Name: n.Name,
 		Datacenter:    r.word(n.Datacenter),

@@ -147,7 +147,9 @@ func (o *Observer) view(st *state) *View {
 	}
 	owner, twice := soundGPUs(snap.Nodes, st)
 	v.Warnings = append(v.Warnings, twice...)
-	snap.Allocs, twice = soundAllocs(st.allocModels(), owner, st)
+	var allocs []model.Alloc
+	allocs, v.FenceEnds = st.allocModels(v.Taken)
+	snap.Allocs, twice = soundAllocs(allocs, owner, st)
 	v.Warnings = append(v.Warnings, twice...)
 	o.addJobs(v, snap, st)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)

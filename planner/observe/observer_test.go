@@ -314,3 +314,47 @@ func TestStrays(t *testing.T) {
 		t.Errorf("warnings = %+v, want one about the job that waits for ever", v.Warnings)
 	}
 }
+
+// An allocation that was given up for lost may still run when its node comes
+// back: until its client has spoken of it, or long enough was quiet, its GPUs
+// are nobody else's.
+func TestReturnedNodeIsFenced(t *testing.T) {
+	back := func(ago time.Duration) *api.Node {
+		n := node("a", 2)
+		n.StatusUpdatedAt = time.Unix(1000, 0).Add(-ago).Unix()
+		return n
+	}
+	down := back(time.Hour)
+	down.Status = api.NodeStatusDown
+	tests := map[string]struct {
+		node   *api.Node
+		status string
+		want   []string // the GPUs that are held
+		ends   time.Time
+	}{
+		"just back":               {back(5 * time.Second), api.AllocClientStatusLost, []string{"a-1"}, time.Unix(1025, 0)},
+		"the client has spoken":   {back(5 * time.Second), api.AllocClientStatusComplete, nil, time.Time{}},
+		"back for long":           {back(time.Hour), api.AllocClientStatusLost, nil, time.Time{}},
+		"still down, and refused": {down, api.AllocClientStatusLost, nil, time.Time{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.putNode(test.node)
+			a := alloc("x", "train", "workers", "id-a", 0, "a-1")
+			a.DesiredStatus, a.ClientStatus = api.AllocDesiredStatusStop, test.status
+			f.putAlloc(a)
+			v := refresh(t, f.observer(t))
+			var got []string
+			for _, a := range v.Snapshot.Allocs {
+				got = append(got, a.GPUs...)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("held (-want +got):\n%s", diff)
+			}
+			if !v.FenceEnds.Equal(test.ends) {
+				t.Errorf("fence ends %v, want %v", v.FenceEnds, test.ends)
+			}
+		})
+	}
+}

@@ -59,15 +59,21 @@ func (st *state) nodeStatus(id string) string {
 	return ""
 }
 
-// allocModels are those that hold something, oldest first.
-func (st *state) allocModels() []model.Alloc {
-	out := make([]model.Alloc, 0, len(st.allocs))
+// allocModels are those that hold something, oldest first; next is when the
+// first of them ceases to, by nothing but time.
+func (st *state) allocModels(now time.Time) (out []model.Alloc, next time.Time) {
+	out = make([]model.Alloc, 0, len(st.allocs))
 	for _, a := range st.allocs {
 		if e := st.models[a.ID]; e.holds {
 			out = append(out, e.model)
+		} else if until := st.fencedUntil(a, now); !until.IsZero() {
+			out = append(out, held(a, AllocLost, st.phases(a)))
+			if next.IsZero() || until.Before(next) {
+				next = until
+			}
 		}
 	}
-	return out
+	return out, next
 }
 
 // read makes the next state. What has not changed since old is taken over.

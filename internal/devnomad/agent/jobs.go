@@ -14,7 +14,7 @@ import (
 func (a *Agent) routeJobs() {
 	a.handle("GET /v1/jobs", "list-jobs", a.listJobs)
 	a.handle("/v1/jobs", "submit-job", a.register)
-	a.handle("/v1/jobs/parse", "parse-job", a.parseJob)
+	a.handle("/v1/jobs/parse", "", a.parseJob)
 	a.handle("/v1/validate/job", "", a.validateJob)
 	// A job's ID may hold slashes, so what follows is told apart by its end.
 	a.handle("any /v1/job/", "", a.job)
@@ -137,6 +137,9 @@ func setNamespace(r *http.Request, write api.WriteRequest, job *api.Job) {
 }
 
 func (a *Agent) parseJob(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := a.acl.check(r, "parse-job", "submit-job"); err != nil {
+		return nil, err
+	}
 	var req api.JobsParseRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err

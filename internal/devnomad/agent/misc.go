@@ -49,8 +49,8 @@ func (a *Agent) routeMisc() {
 	a.handle("/v1/system/gc", "management", func(http.ResponseWriter, *http.Request) (any, error) { return nil, a.cfg.Server.GC() })
 	a.handle("/v1/search", "", a.search)
 	a.handle("GET /v1/event/stream", "event-stream", a.stream)
-	a.handle("GET /v1/client/fs/logs/{id}", "read-job", a.logs)
-	a.handle("GET /v1/client/fs/cat/{id}", "read-job", a.cat)
+	a.handle("GET /v1/client/fs/logs/{id}", "read-logs", a.logs)
+	a.handle("GET /v1/client/fs/cat/{id}", "read-fs", a.cat)
 }
 
 func (a *Agent) member() *api.AgentMember {
