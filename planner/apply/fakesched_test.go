@@ -1,0 +1,219 @@
+package apply_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// update replaces the allocations of groups whose tasks or meta have changed,
+// at once, and brings the others to the new version in place.
+func (f *fakeNomad) update(job *api.Job) {
+	for _, a := range f.allocs {
+		after := job.LookupTaskGroup(a.TaskGroup)
+		if a.JobID != *job.ID || a.DesiredStatus != "run" || a.ClientStatus != "running" || after == nil {
+			continue
+		}
+		if gated := append(slices.Clone(job.Constraints), after.Constraints...); !allowed(a.NodeID, nil, gated) {
+			continue
+		}
+		if f.made[a.ID] == f.says(job, after) {
+			a.JobVersion = *job.Version
+			continue
+		}
+		a.DesiredStatus, a.ClientStatus = "stop", "complete"
+	}
+}
+
+// says is what restarts a member when it changes.
+func (f *fakeNomad) says(job *api.Job, g *api.TaskGroup) string {
+	meta := maps.Clone(job.Meta)
+	if meta == nil {
+		meta = map[string]string{}
+	}
+	maps.Copy(meta, g.Meta)
+	data, err := json.Marshal([]any{g.Tasks[0].Env, g.Tasks[0].Config, g.Tasks[0].Resources, meta})
+	if err != nil {
+		f.t.Error(err)
+	}
+	return string(data)
+}
+
+// schedule places what may be placed and returns the groups of which
+// something could not be.
+func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.AllocationMetric {
+	failed := map[string]*api.AllocationMetric{}
+	taken := map[string]bool{}
+	f.held(func(_ *api.AllocationListStub, gpu string) { taken[gpu] = true })
+	for _, g := range job.TaskGroups {
+		live := 0
+		busy := map[string]bool{}
+		for _, a := range f.allocs {
+			if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus != "lost" && a.ClientStatus != "failed" {
+				// A completed member of an earlier version runs again.
+				if a.ClientStatus == "complete" && a.JobVersion != deref(job.Version) {
+					continue
+				}
+				live++
+				busy[a.NodeID] = true
+			}
+		}
+		for range *g.Count - live {
+			node, ids := f.choose(job, g, taken, busy)
+			if node == "" {
+				failed[*g.Name] = &api.AllocationMetric{NodesEvaluated: len(f.nodes), DimensionExhausted: map[string]int{"devices": 1}}
+				continue
+			}
+			busy[node] = true
+			for _, id := range ids {
+				taken[id] = true
+			}
+			if commit {
+				f.index++
+				f.made[fmt.Sprintf("alloc-%d", f.index)] = f.says(job, g)
+				f.allocs = append(f.allocs, &api.AllocationListStub{
+					ID: fmt.Sprintf("alloc-%d", f.index), Namespace: "default", JobID: *job.ID, TaskGroup: *g.Name, NodeID: node,
+					Name: fmt.Sprintf("%s.%s[%d]", *job.ID, *g.Name, live), JobVersion: *job.Version, CreateIndex: f.index,
+					DesiredStatus: "run", ClientStatus: "running", CreateTime: f.now.UnixNano(),
+					AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: ids}}}}},
+				})
+			}
+			live++
+		}
+	}
+	return failed
+}
+
+func (f *fakeNomad) held(yield func(a *api.AllocationListStub, gpu string)) {
+	for _, a := range f.allocs {
+		if a.ClientStatus == "running" || a.ClientStatus == "unknown" {
+			for _, d := range a.AllocatedResources.Tasks["t"].Devices {
+				for _, id := range d.DeviceIDs {
+					yield(a, id)
+				}
+			}
+		}
+	}
+}
+
+// choose finds a node and GPUs for one member, by the constraints of job,
+// group and device.
+func (f *fakeNomad) choose(job *api.Job, g *api.TaskGroup, taken, busy map[string]bool) (string, []string) {
+	var only []string
+	want := 0
+	for _, t := range g.Tasks {
+		if t.Resources == nil {
+			continue
+		}
+		for _, d := range t.Resources.Devices {
+			want += int(*d.Count)
+			for _, c := range d.Constraints {
+				only = strings.Split(c.RTarget, ",")
+			}
+		}
+	}
+	for _, node := range f.nodes {
+		if f.down[node] || f.unusable[node] != "" || !allowed(node, busy, append(slices.Clone(job.Constraints), g.Constraints...)) {
+			continue
+		}
+		var ids []string
+		for i := range gpusPerNode {
+			if id := gpu(node, i); !taken[id] && f.sick[id] == "" && !f.hidden[id] && len(ids) < want && (only == nil || slices.Contains(only, id)) {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) == want {
+			return node, ids
+		}
+	}
+	return "", nil
+}
+
+func allowed(node string, busy map[string]bool, constraints []*api.Constraint) bool {
+	for _, c := range constraints {
+		switch {
+		case c.LTarget == rewrite.GateAttribute && c.Operand == "=":
+			return false
+		case c.LTarget == "${node.unique.id}" && !regexp.MustCompile(c.RTarget).MatchString(node):
+			return false
+		case c.Operand == "distinct_hosts" && busy[node]:
+			return false
+		}
+	}
+	return true
+}
+
+// decide admits every queued job that fits, with the first free nodes.
+func decide(f *fakeNomad, v *observe.View) *model.Plan {
+	taken := map[string]bool{}
+	for _, a := range v.Snapshot.Allocs {
+		for _, id := range a.GPUs {
+			taken[id] = true
+		}
+	}
+	plan := &model.Plan{}
+	for i := range v.Managed {
+		m := &v.Managed[i]
+		if m.Record == nil || m.Record.RetryAfter.After(v.Taken) || m.Record.Held != "" || m.BatchDone && m.Record.Phase == record.PhaseQueued {
+			continue
+		}
+		have := map[rewrite.Place]bool{}
+		for _, member := range m.Record.Members {
+			have[rewrite.Place{Group: member.Group, Index: member.Index}] = m.Record.Phase != record.PhaseQueued
+		}
+		d := model.Decision{Namespace: m.Namespace, Job: m.ID, Action: model.ActionAdmit, Reason: "it fits"}
+		whole := true
+		for _, g := range m.Model.Groups {
+			var members []model.Member
+			missing := 0
+			for index := range g.Count {
+				if have[rewrite.Place{Group: g.Name, Index: index}] {
+					continue
+				}
+				node, ids := f.free(taken, g.Devices[0].Count)
+				if node == "" {
+					missing++
+					continue
+				}
+				for _, id := range ids {
+					taken[id] = true
+				}
+				members = append(members, model.Member{Group: g.Name, Index: index, Rank: index, Node: node, GPUs: ids})
+			}
+			whole = whole && missing == 0
+			if missing == 0 || m.Model.Gang == model.GangNone {
+				d.Members = append(d.Members, members...)
+			}
+		}
+		if len(d.Members) > 0 && (whole || m.Model.Gang != model.GangJob) {
+			plan.Decisions = append(plan.Decisions, d)
+		}
+	}
+	return plan
+}
+
+// free finds a node with so many free GPUs.
+func (f *fakeNomad) free(taken map[string]bool, want int) (node string, ids []string) {
+	for _, node := range f.nodes {
+		ids = nil
+		for k := range gpusPerNode {
+			if id := gpu(node, k); !taken[id] && f.sick[id] == "" && !f.hidden[id] && len(ids) < want {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) == want && !f.down[node] && f.unusable[node] == "" {
+			return node, ids
+		}
+	}
+	return "", nil
+}
