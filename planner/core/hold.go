@@ -39,6 +39,8 @@ type possibility struct {
 	view          int
 	// part is the one that makes it impossible.
 	part int
+	// joined: it could be placed were it not for the job's other members.
+	joined bool
 }
 
 // never reports whether no waiting helps.
@@ -106,7 +108,7 @@ func (c *cycle) findPossibility(g *gang) possibility {
 		return possibility{code: codeNoCapacity, view: viewWhole}
 	}
 	if alone, any := g.alone(); any && c.placeable(whole, alone) {
-		return possibility{code: codeNoCapacity, view: viewWhole}
+		return possibility{code: codeNoCapacity, view: viewWhole, joined: true}
 	}
 	return c.impossible(whole, g)
 }

@@ -1,6 +1,7 @@
 // Package core decides for the whole cluster: Decide takes a snapshot and says
 // what is to be done. It has no clock, does no I/O, writes no log, and gives
-// the same plan for the same snapshot, however its lists are ordered.
+// the same plan for the same snapshot, however its nodes, jobs and allocations
+// are ordered.
 package core
 
 import (

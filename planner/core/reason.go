@@ -218,6 +218,8 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		fmt.Fprintf(&b, ", the rest that is free is elsewhere")
 	}
 	switch {
+	case why.joined:
+		b.WriteString("; it waits until its other members end: beside them it does not fit even when all else is free")
 	case why.code != "":
 		if away := c.awayList(); away != "" {
 			b.WriteString("; it waits until nodes come back: " + away)

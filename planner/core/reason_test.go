@@ -95,7 +95,7 @@ func TestReasons(t *testing.T) {
 				j.Constraints = []model.Constraint{{Operand: "distinct_hosts"}}
 				s.Allocs = append(s.Allocs, model.Alloc{ID: "old", Job: "M", Group: "g0", Node: "n1"})
 			},
-			want: "needs 1 member with 1 GPU; the cluster comes nearest with 4 GPUs free, but not on other hosts than the job's other members",
+			want: "needs 1 member with 1 GPU; the cluster comes nearest with 4 GPUs free, but not on other hosts than the job's other members; it waits until its other members end: beside them it does not fit even when all else is free",
 		},
 		"memory": {
 			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",

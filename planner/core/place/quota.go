@@ -79,28 +79,36 @@ func (a *attempt) freeQuotas(mark int) {
 	a.counted = a.counted[:mark]
 }
 
-// quotasLet reports whether the quotas, each by itself, let the whole unit into
-// [lo, hi), where summaries say for each part in order what the nodes take. For
-// one part with one quota that is all there is to it.
+// quotasLet reports whether each quota by itself lets the members that it
+// counts into [lo, hi), where summaries say for each part in order what the
+// nodes take. For one part with one quota that is all there is to it.
 func (a *attempt) quotasLet(summaries []*topo.Summary, lo, hi int32, island bool) bool {
-	for k, part := range a.order {
-		for i := range a.quotas {
-			if q := &a.quotas[i]; q.applies(part) && q.lets(summaries[k], lo, hi, island) < a.unit.Parts[part].Count {
-				return false
+	for i := range a.quotas {
+		q, need := &a.quotas[i], 0
+		var counted []*topo.Summary
+		for k, part := range a.order {
+			if q.applies(part) {
+				counted, need = append(counted, summaries[k]), need+a.unit.Parts[part].Count
 			}
+		}
+		if need > 0 && q.lets(counted, lo, hi, island) < need {
+			return false
 		}
 	}
 	return true
 }
 
-// lets is how many members fit into [lo, hi) under the quota.
-func (q *quota) lets(s *topo.Summary, lo, hi int32, island bool) int {
+// lets is how many members at most fit into [lo, hi) under the quota.
+func (q *quota) lets(summaries []*topo.Summary, lo, hi int32, island bool) int {
 	total := 0
 	for node := lo; node < hi; node++ {
-		f := s.Fit(node)
-		n := int(f.Members)
-		if island {
-			n = int(f.Island)
+		n := 0
+		for _, s := range summaries {
+			if f := s.Fit(node); island {
+				n += int(f.Island)
+			} else {
+				n += int(f.Members)
+			}
 		}
 		if n == 0 {
 			continue
