@@ -234,6 +234,10 @@ func (j *job) reschedule(group string) *api.ReschedulePolicy {
 // are known to hold.
 type pinsChecked struct{ job, record uint64 }
 
+// maxPinChecks is how many jobs' pins are looked at in one Check. A planner that
+// has just started has all of them before it, and other things to do.
+const maxPinChecks = 256
+
 // pinsHold says whether the job as it is in Nomad allows each member its place
 // and no other. Nobody but Caravan should change that; people do.
 func (j *job) pinsHold() bool {
@@ -244,6 +248,11 @@ func (j *job) pinsHold() bool {
 	if j.sound[j.key()] == seen {
 		return true
 	}
+	if j.pinChecks == maxPinChecks {
+		j.look(j.now().Add(time.Second))
+		return true
+	}
+	j.pinChecks++
 	pinned, err := Mix(j.rec, j.cur, j.pins())
 	if err != nil || rewrite.PinsHold(j.cur, pinned, j.pins()) {
 		// What cannot be pinned any more shows as trouble of its members.

@@ -106,6 +106,8 @@ type round struct {
 	allocs  map[string]model.Alloc
 	cluster *rewrite.Cluster
 	nodes   map[string]*model.Node
+	// pinChecks is how many jobs' pins were looked at.
+	pinChecks int
 }
 
 func newRound(c *Checker, v *observe.View) *round {

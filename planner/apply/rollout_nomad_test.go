@@ -16,7 +16,10 @@ import (
 
 func TestRolloutOnNomad(t *testing.T) { rollouts(t, startReal(t, troubleOptions())) }
 
-func TestRolloutOnStandIn(t *testing.T) { rollouts(t, startStandIn(t, troubleOptions())) }
+func TestRolloutOnStandIn(t *testing.T) {
+	t.Parallel()
+	rollouts(t, startStandIn(t, troubleOptions()))
+}
 
 func rollouts(t *testing.T, r *real) {
 	t.Run("replicas, one by one", func(t *testing.T) { r.t = t; r.rollReplicas() })

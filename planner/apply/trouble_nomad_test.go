@@ -22,7 +22,10 @@ import (
 // clusters. In each a gang ends up running whole or queued whole.
 func TestTroubleOnNomad(t *testing.T) { troubles(t, startReal(t, troubleOptions())) }
 
-func TestTroubleOnStandIn(t *testing.T) { troubles(t, startStandIn(t, troubleOptions())) }
+func TestTroubleOnStandIn(t *testing.T) {
+	t.Parallel()
+	troubles(t, startStandIn(t, troubleOptions()))
+}
 
 func troubleOptions() apply.Options {
 	return apply.Options{Deadline: 20 * time.Second, RetryInitial: time.Second, Settle: 3 * time.Second, Sick: 2 * time.Second, Vanished: 30 * time.Second}
@@ -165,7 +168,7 @@ func (r *real) pluginRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, link := range links {
-			if exe, err := os.Readlink(link); err != nil || filepath.Base(exe) != filepath.Base(r.plugin) || !r.ours(filepath.Dir(link)) {
+			if exe, err := os.Readlink(link); err != nil || exe != r.plugin {
 				continue
 			}
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
@@ -193,27 +196,6 @@ func (r *real) pluginRestarts(t *testing.T) {
 		return true
 	})
 	r.purge("plugin")
-}
-
-// ours says whether a process belongs to this test's cluster: all share what
-// the test has set in their environment or are its descendants.
-func (r *real) ours(proc string) bool {
-	for range 6 {
-		stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-		if err != nil {
-			return false
-		}
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		words := strings.Fields(rest)
-		if len(words) < 2 {
-			return false
-		}
-		if words[1] == strconv.Itoa(os.Getpid()) {
-			return true
-		}
-		proc = filepath.Join("/proc", words[1])
-	}
-	return false
 }
 
 func (r *real) clientRestarts(t *testing.T) {
