@@ -122,8 +122,11 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	if !e.Submitted.IsZero() {
 		g.add("Submitted", clock(e.Submitted)+", "+s.age(e.Submitted)+" ago")
 	}
-	if e.Action != "" || e.Reason != "" {
+	switch {
+	case e.Action != "":
 		g.add("Decision", decision(s, string(e.Action), e.Reason))
+	case e.Reason != "":
+		g.add("Reason", decision(s, "", e.Reason))
 	}
 	detail(g, s, e.Action, e.Detail)
 	if e.Attempts > 0 {
