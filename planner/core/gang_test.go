@@ -86,9 +86,14 @@ func TestRestOfGroup(t *testing.T) {
 			want:    []string{"n0.0", "n0.1"}, code: "placed",
 		},
 		"its rack is too small": {
-			cluster: "b1 r0 n0 ..\nb1 r1 n1 ....\nb1 r2 n2 !..", job: "r 2x2 gang:group require:rack",
-			members: []m{{Group: "g0", Node: "n0", GPUs: []string{"n0.0", "n0.1"}}},
+			cluster: "b1 r0 n0 .\nb1 r1 n1 ....\nb1 r2 n2 !..", job: "r 2x2 gang:group require:rack",
+			members: []m{{Group: "g0", Node: "n0", GPUs: []string{"n0.0"}}},
 			code:    "no_domain", text: "needs 1 member with 2 GPUs in one rack, where its other members are; rack b1/r0 comes nearest with 0 GPUs free, the rest that is free is elsewhere; it waits until its other members end: beside them it does not fit even when all else is free",
+		},
+		"its rack is full of itself": {
+			cluster: "b1 r0 n0 ..\nb1 r1 n1 ....", job: "r 2x2 gang:group require:rack",
+			members: []m{{Group: "g0", Node: "n0", GPUs: []string{"n0.0", "n0.1"}}},
+			code:    "no_domain", text: "it can start when n0 has room (the job itself holds 2 GPUs)",
 		},
 		"not onto another node": {
 			cluster: "b1 r1 n0 ....\nb1 r1 n1 ....", job: "r 2x3 gang:group require:node",
