@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/daemon"
 	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
 // planner is a running daemon.
@@ -139,28 +141,103 @@ func gpuJob() *api.Job {
 // A planner that only observes changes no job, in its gateway neither: it
 // would gate what nobody admits.
 func TestObserveOnlyGatesNothing(t *testing.T) {
-	c, err := devnomad.Start(t.Context(), devcluster.Spec{DataDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Stop() })
-	p := run(t, c, func(cfg *config.Config) { cfg.ObserveOnly = true })
-	gateway, err := api.NewClient(&api.Config{Address: p.daemon.Address()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := gateway.Jobs().Register(gpuJob(), nil); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the job is decided on", func() bool {
-		e, err := p.client.Explain(t.Context(), "default", "j")
-		return err == nil && e.Reason != ""
+	onEach(t, devcluster.Spec{Nodes: []devcluster.Node{{Name: "a"}}}, func(t *testing.T, c devcluster.Cluster) {
+		p := run(t, c, func(cfg *config.Config) { cfg.ObserveOnly = true })
+		through := callAs(t, p, "")
+		behind := gpuJob()
+		behind.ID, behind.Name = new("behind"), new("behind")
+		if _, _, err := through.nomad.Jobs().Register(gpuJob(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Client().Jobs().Register(behind, nil); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the jobs are decided on", func() bool {
+			queue, err := p.client.Queue(t.Context())
+			return err == nil && len(queue) == 2 && queue[0].Reason != "" && queue[1].Reason != ""
+		})
+		for _, id := range []string{"j", "behind"} {
+			job, _, err := c.Client().Jobs().Info(id, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rewrite.IsGated(job) || rewrite.IsPinned(job) || *job.Version != 0 {
+				t.Errorf("version %d of job %s has constraints %v, want it as it was submitted", *job.Version, id, job.Constraints)
+			}
+		}
+		if _, err := through.caravan.Release(t.Context(), httpapi.ReleaseRequest{All: true}); err == nil {
+			t.Error("a planner that only observes releases jobs")
+		}
+		if left := jobsAndVariables(t, c.Client()); !slices.Equal(left, []string{"job behind", "job j"}) {
+			t.Errorf("in Nomad are %v, want the two jobs and no Variable", left)
+		}
 	})
-	job, _, err := c.Client().Jobs().Info("j", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(job.Constraints) > 0 || *job.Version != 0 {
-		t.Errorf("version %d of the job has constraints %v, want it as it was submitted", *job.Version, job.Constraints)
-	}
+}
+
+// What is exempt is left to Nomad, in the gateway and behind it, also where
+// Caravan managed it before: until the job is submitted again it stays as it
+// is, and from then on Caravan has nothing to do with it.
+func TestExemptions(t *testing.T) {
+	onEach(t, devcluster.Spec{Nodes: []devcluster.Node{{Name: "a"}}}, func(t *testing.T, c devcluster.Cluster) {
+		boss := c.Client()
+		if _, err := boss.NodePools().Register(&api.NodePool{Name: "lab"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := boss.Namespaces().Register(&api.Namespace{Name: "team-x"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		named := func(id, namespace, pool string) *api.Job {
+			j := gpuJob()
+			j.ID, j.Name, j.Namespace, j.NodePool = &id, &id, &namespace, &pool
+			return j
+		}
+		submit := func(p planner, j *api.Job) {
+			t.Helper()
+			if _, _, err := callAs(t, p, "").nomad.Jobs().Register(j, &api.WriteOptions{Namespace: *j.Namespace}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gated := func(id, namespace string) bool {
+			t.Helper()
+			job, _, err := boss.Jobs().Info(id, &api.QueryOptions{Namespace: namespace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rewrite.IsGated(job)
+		}
+		before := run(t, c)
+		eventually(t, "it leads", func() bool { return leads(t, before) })
+		submit(before, named("old", "team-x", "default"))
+		eventually(t, "the job is gated", func() bool { return gated("old", "team-x") })
+		before.stop()
+
+		p := run(t, c, func(cfg *config.Config) {
+			cfg.Managed.ExemptNamespaces, cfg.Managed.ExemptNodePools = []string{"team-*"}, []string{"lab"}
+		})
+		eventually(t, "it leads", func() bool { return leads(t, p) })
+		submit(p, named("old", "team-x", "default"))
+		submit(p, named("new", "team-x", "default"))
+		submit(p, named("pool", "default", "lab"))
+		if _, _, err := boss.Jobs().Register(named("behind", "team-x", "default"), &api.WriteOptions{Namespace: "team-x"}); err != nil {
+			t.Fatal(err)
+		}
+		// A managed job after them shows that the planner has been through all.
+		submit(p, named("managed", "default", "default"))
+		eventually(t, "the managed job is decided on", func() bool {
+			e, err := p.client.Explain(t.Context(), "default", "managed")
+			return err == nil && e.Action == "wait"
+		})
+		for id, ns := range map[string]string{"old": "team-x", "new": "team-x", "behind": "team-x", "pool": "default"} {
+			if gated(id, ns) {
+				t.Errorf("job %s in namespace %s is exempt and gated", id, ns)
+			}
+		}
+		if !gated("managed", "default") {
+			t.Error("the managed job is not gated")
+		}
+		eventually(t, "the exempt jobs are not shown as managed", func() bool {
+			jobs, err := p.client.Jobs(t.Context())
+			return err == nil && len(jobs) == 1 && jobs[0].ID == "managed"
+		})
+	})
 }

@@ -282,3 +282,27 @@ func TestPairIsAMatching(t *testing.T) {
 		}
 	})
 }
+
+// A job that was managed and is exempt now is Nomad's alone once it bears no
+// mark of Caravan's any more, and its record is to be forgotten; until then it
+// is looked after.
+func TestExemptedJobs(t *testing.T) {
+	for name, test := range map[string]struct {
+		job                      *api.Job
+		wantManaged, wantOrphans int
+	}{
+		"still gated":     {gated(gpuJob("train", 2, 2)), 1, 0},
+		"submitted again": {gpuJob("train", 2, 2), 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.putNode(node("a", 2))
+			f.putJob(test.job)
+			f.putRecord(queuedRecord(gpuJob("train", 2, 2), record.PhaseQueued))
+			v := refresh(t, f.observer(t, func(c *config.Config) { c.Managed.ExemptNamespaces = []string{"default"} }))
+			if len(v.Managed) != test.wantManaged || len(v.Orphans) != test.wantOrphans {
+				t.Errorf("%d managed, %d orphans; want %d and %d", len(v.Managed), len(v.Orphans), test.wantManaged, test.wantOrphans)
+			}
+		})
+	}
+}

@@ -165,10 +165,17 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 	var all []found
 	for key, e := range st.jobs {
 		rec := st.records[key]
-		if !e.managed && rec == nil {
-			if e.gated || e.pinned {
-				v.Strays = append(v.Strays, Stray{Namespace: key.namespace, ID: key.id, Gated: e.gated})
-			}
+		marked := e.gated || e.pinned
+		switch {
+		case e.managed || rec != nil && marked:
+		case rec != nil:
+			// It is exempt now and was submitted again, so it is Nomad's alone.
+			v.Orphans = append(v.Orphans, rec)
+			continue
+		case marked:
+			v.Strays = append(v.Strays, Stray{Namespace: key.namespace, ID: key.id, Gated: e.gated})
+			continue
+		default:
 			continue
 		}
 		m, in := o.manage(e, rec, st.allocsByJob[key], st)

@@ -36,7 +36,8 @@ type View struct {
 	PreemptionOn map[string]bool
 	// Devices are the device patterns that Caravan manages.
 	Devices []string
-	// Orphans are records whose job Nomad does not know any more; none while
+	// Orphans are records whose job Nomad does not know any more, or that is
+	// exempt now and bears no mark of Caravan's; of the former none while
 	// there may be jobs that the planner does not see.
 	Orphans []*record.Record
 	// Strays are jobs with what only Caravan writes, by namespace and ID.
