@@ -202,3 +202,19 @@ func TestAlwaysConflictingGivesUp(t *testing.T) {
 		t.Errorf("answer = %d %s, want 409", w.Code, w.Body)
 	}
 }
+
+// What no cluster has is refused before anything is registered.
+func TestRegisterRefusesAbsurdAsks(t *testing.T) {
+	for want, change := range map[string]func(*api.Job){
+		"allowed is at most 1048576": func(j *api.Job) { j.TaskGroups[0].Count = new(1<<20 + 1) },
+		"count of device":            func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = new(uint64(0)) },
+	} {
+		r := newRig(t)
+		job := gang()
+		change(job)
+		a := r.do("PUT", "/v1/jobs", registration(t, job))
+		if a.Code != http.StatusBadRequest || !strings.Contains(a.Body.String(), want) {
+			t.Errorf("answer %d %q lacks %q", a.Code, a.Body.String(), want)
+		}
+	}
+}

@@ -156,7 +156,7 @@ func (f *faults) job(j *api.Job) {
 		f.addf("Invalid job type: %q", t)
 	}
 	if p := deref(j.Priority); p < 1 || p > 100 {
-		f.addf("Job priority must be between [1, 100]")
+		f.addf("job priority must be between [1, 100]")
 	}
 	if len(j.TaskGroups) == 0 {
 		f.addf("Missing job task groups")

@@ -107,7 +107,8 @@ func (a *app) run(ctx context.Context, jf *jobFile, detach, wait bool) error {
 	if err := a.print(out, out.text); err != nil {
 		return err
 	}
-	if out.Explain != nil && out.Explain.State == model.StateQueued {
+	// What was admitted a moment ago may not be seen as such yet.
+	if e := out.Explain; e != nil && e.State == model.StateQueued && e.Action != model.ActionAdmit {
 		return &exit{code: CodeQueued}
 	}
 	return nil

@@ -49,6 +49,21 @@ func TestRunWaitsNotForTheHopeless(t *testing.T) {
 	}
 }
 
+// The decision counts, also when the planner has not seen it carried out.
+func TestRunJustAdmitted(t *testing.T) {
+	f := newFakePlanner(t)
+	e := httpapi.Explain{Job: httpapi.Job{Namespace: "default", ID: "train-gang", State: model.StateQueued}, Action: model.ActionAdmit}
+	f.answers[explainTrain] = e
+	if got := f.call(nil, jobFileText, "run", "-"); got.code != CodeOK {
+		t.Errorf("admitted: code %d\n%s", got.code, got.out)
+	}
+	e.Action = model.ActionWait
+	f.answers[explainTrain] = e
+	if got := f.call(nil, jobFileText, "run", "-"); got.code != CodeQueued {
+		t.Errorf("waiting: code %d\n%s", got.code, got.out)
+	}
+}
+
 // What runs is not ended for a version that can never start.
 func TestRunReplacesNothingByTheHopeless(t *testing.T) {
 	job, err := jobhcl.Parse([]byte(jobFileText), "job.hcl", nil)
