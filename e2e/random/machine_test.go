@@ -1,0 +1,436 @@
+package random
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+	"pgregory.net/rapid"
+
+	"github.com/caravan-sched/caravan/internal/devnomad/state"
+)
+
+// stepsEnv raises how many steps are played; the default keeps the test short.
+const (
+	stepsEnv     = "CARAVAN_RANDOM_STEPS"
+	defaultSteps = 400
+	stepsPerDraw = 40
+)
+
+func (w *world) ctx() context.Context { return context.Background() }
+
+// TestRandom plays sequences of steps until as many steps are done as asked
+// for.
+func TestRandom(t *testing.T) {
+	steps := defaultSteps
+	if text := os.Getenv(stepsEnv); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("read %s: %q is not a number of steps, at least 1", stepsEnv, text)
+		}
+		steps = n
+	}
+	played, reduced := 0, false
+	draw := func(rt *rapid.T) {
+		if played >= steps && !t.Failed() {
+			return
+		}
+		n := rapid.IntRange(1, stepsPerDraw).Draw(rt, "steps")
+		script := make([]step, n)
+		for i := range script {
+			script[i] = drawStep(rt)
+		}
+		played += n
+		seed := rapid.Uint64Range(1, 1<<32).Draw(rt, "seed")
+		w, err := play(seed, script)
+		if err != nil && !reduced {
+			reduced = true
+			t.Logf("shortest:\n%s", reduce(seed, script))
+		}
+		if err != nil {
+			rt.Fatalf("BROKEN %v\n%s\nEND", err, strings.Join(w.trace, "\n"))
+		}
+	}
+	for played < steps && !t.Failed() {
+		rapid.Check(t, draw)
+	}
+	t.Logf("%d steps played", played)
+}
+
+// step is one thing that happens. Its fields mean what its kind makes of them.
+type step struct {
+	kind string
+	job  string
+	node int
+	spec shape
+	n    int
+	flag bool
+	// looks is how often the planner looks afterwards.
+	looks int
+}
+
+// shape is what a job asks for.
+type shape struct {
+	typ, gang, level string
+	counts           []int
+	gpus             int
+	env              int
+	update           bool
+}
+
+var kinds = []string{
+	"submit", "submit", "submit", "resubmit", "change", "scale", "stop", "purge", "direct", "unmanaged",
+	"finish", "fail member", "stop member", "drain", "drain off", "eligibility", "stop node", "stop node", "start node", "start node", "purge node",
+	"restart planner", "fault", "fault", "interleave", "pass", "pass", "pass long", "collect", "rest",
+}
+
+func drawStep(rt *rapid.T) step {
+	s := step{
+		kind: rapid.SampledFrom(kinds).Draw(rt, "kind"),
+		job:  "default/" + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "job"),
+	}
+	switch s.kind {
+	case "submit", "direct", "interleave", "unmanaged":
+		s.spec = drawShape(rt)
+		// Nomad takes no other type for a job that it has.
+		s.spec.typ = api.JobTypeService
+		if strings.HasSuffix(s.job, "c") || strings.HasSuffix(s.job, "d") {
+			s.spec.typ = api.JobTypeBatch
+		}
+	}
+	s.node = rapid.IntRange(0, 3).Draw(rt, "node")
+	s.n = rapid.IntRange(0, 6).Draw(rt, "n")
+	s.flag = rapid.Bool().Draw(rt, "flag")
+	s.looks = rapid.SampledFrom([]int{2, 1, 0}).Draw(rt, "looks")
+	return s
+}
+
+func drawShape(rt *rapid.T) shape {
+	return shape{
+		gang:   rapid.SampledFrom([]string{"job", "job", "group", "none"}).Draw(rt, "gang"),
+		level:  rapid.SampledFrom([]string{"", "require:rack", "prefer:node"}).Draw(rt, "level"),
+		counts: rapid.SliceOfN(rapid.IntRange(1, 4), 1, 2).Draw(rt, "counts"),
+		gpus:   rapid.SampledFrom([]int{1, 2, 4}).Draw(rt, "gpus"),
+		update: rapid.Bool().Draw(rt, "update"),
+	}
+}
+
+// job makes the job that a user writes.
+func (s shape) job(key string) *api.Job {
+	ns, id, _ := strings.Cut(key, "/")
+	j := api.NewServiceJob(id, id, "global", 50)
+	j.Type, j.Namespace, j.Datacenters = &s.typ, &ns, []string{"dc1"}
+	if s.gang != "" {
+		j.Meta = map[string]string{"caravan_gang": s.gang}
+		if s.level != "" {
+			j.Meta["caravan_topology"] = s.level
+		}
+	}
+	for i, count := range s.counts {
+		g := api.NewTaskGroup(fmt.Sprintf("g%d", i), count)
+		g.RestartPolicy = &api.RestartPolicy{Attempts: ptr(0), Mode: ptr("fail")}
+		if s.update && s.typ == api.JobTypeService {
+			g.Update = &api.UpdateStrategy{MaxParallel: ptr(1)}
+		}
+		task := api.NewTask("main", "mock_driver").Require(&api.Resources{
+			CPU: ptr(100), MemoryMB: ptr(64), Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: ptr(uint64(s.gpus))}},
+		})
+		task.Env = map[string]string{"VERSION": strconv.Itoa(s.env)}
+		j.AddTaskGroup(g.AddTask(task))
+	}
+	return j
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// play plays a script and returns the first thing that was wrong.
+func play(seed uint64, script []step) (*world, error) {
+	w, err := newWorld(seed, 4)
+	if err != nil {
+		return w, err
+	}
+	defer w.close()
+	for _, s := range script {
+		w.take(s)
+		if w.broken != nil {
+			return w, w.broken
+		}
+	}
+	w.tell("rest")
+	w.rest()
+	return w, w.broken
+}
+
+// take takes a step and what follows from it.
+func (w *world) take(s step) {
+	w.tell("%s", s)
+	w.do(s)
+	w.settle()
+	for range s.looks {
+		_, err := w.look()
+		if err != nil {
+			w.tell("  look: %v", err)
+		}
+		w.settle()
+	}
+	w.check()
+}
+
+func (s step) String() string {
+	return fmt.Sprintf("{kind: %q, job: %q, node: %d, n: %d, flag: %t, looks: %d, spec: %s}", s.kind, s.job, s.node, s.n, s.flag, s.looks, strings.ReplaceAll(fmt.Sprintf("%#v", s.spec), "random.", ""))
+}
+
+func (w *world) do(s step) {
+	x := w.nodes[s.node]
+	switch s.kind {
+	case "submit":
+		w.submit(w.user, s.job, s.spec.job(s.job))
+	case "direct":
+		w.submit(w.direct, s.job, s.spec.job(s.job))
+	case "unmanaged":
+		w.unmanagedJob(s)
+	case "resubmit", "change":
+		w.change(s)
+	case "scale":
+		w.scale(s)
+	case "stop", "purge":
+		w.stopJob(w.user, s.job, s.kind == "purge")
+	case "finish", "fail member":
+		w.end(s)
+	case "stop member":
+		if live := w.live(s.job); len(live) > 0 {
+			w.replaced[s.job] = true
+			a := &api.Allocation{ID: live[s.n%len(live)].id}
+			if _, err := w.user.Allocations().Stop(a, nil); err != nil {
+				w.tell("  %v", err)
+			}
+		}
+	case "drain", "drain off":
+		w.drain(x, s)
+	case "eligibility":
+		if _, err := w.direct.Nodes().ToggleEligibility(x.id, s.flag, nil); err != nil {
+			w.tell("  %v", err)
+		}
+	case "stop node":
+		if x.up {
+			x.stop()
+		}
+	case "start node":
+		if !x.up {
+			if err := x.start(); err != nil {
+				w.fail("start node: %v", err)
+			}
+		}
+	case "purge node":
+		if !x.up {
+			if _, _, err := w.direct.Nodes().Purge(x.id, nil); err != nil {
+				w.tell("  %v", err)
+			}
+		}
+	case "restart planner":
+		if err := w.restartPlanner(); err != nil {
+			w.fail("restart the planner: %v", err)
+		}
+	case "fault":
+		kind := []fault{faultError, faultBusy, faultGarbage, faultLost, faultCut}[s.n%5]
+		w.faults.set(kind, s.node*3+s.n, 1+s.looks*2)
+	case "interleave":
+		w.interleave(s)
+	case "pass":
+		w.clock.Advance(time.Duration(1+s.n*8) * time.Second)
+	case "pass long":
+		w.pass(time.Duration(1+s.n)*20*time.Second, 10*time.Second)
+	case "collect":
+		if err := w.direct.System().GarbageCollect(); err != nil {
+			w.fail("collect: %v", err)
+		}
+	case "rest":
+		w.rest()
+	}
+}
+
+// interleave has somebody act in the middle of the planner's writes.
+func (w *world) interleave(s step) {
+	act := func() { w.submit(w.direct, s.job, s.spec.job(s.job)) }
+	if s.flag {
+		act = func() { w.stopJob(w.direct, s.job, s.n%2 == 0) }
+	}
+	w.faults.mu.Lock()
+	defer w.faults.mu.Unlock()
+	w.faults.before, w.faults.beforeSkip = act, s.node
+}
+
+// submit registers a version of a job, and remembers what holds then.
+func (w *world) submit(c *api.Client, key string, job *api.Job) {
+	want := w.jobs[key]
+	if want == nil {
+		want = &wanted{sure: true}
+		w.jobs[key] = want
+	}
+	fired := w.faults.fired()
+	_, _, err := c.Jobs().Register(job, nil)
+	if err != nil && w.faults.fired() == fired {
+		w.tell("  %s: refused: %v", key, err)
+		return
+	}
+	if err != nil {
+		// Whether it was taken is not known.
+		w.tell("  %s: %v", key, err)
+		want.versions, want.sure = append(want.versions, job), false
+		return
+	}
+	*want = wanted{versions: []*api.Job{job}, sure: true, direct: c == w.direct}
+}
+
+func (w *world) unmanagedJob(s step) {
+	key := legacy + s.job[strings.Index(s.job, "/"):]
+	s.spec.gang = ""
+	if _, there := w.unmanaged[key]; there && s.flag {
+		delete(w.unmanaged, key)
+		_, id, _ := strings.Cut(key, "/")
+		if _, _, err := w.direct.Jobs().Deregister(id, true, &api.WriteOptions{Namespace: legacy}); err != nil {
+			w.fail("purge a job that is not managed: %v", err)
+		}
+		return
+	}
+	if _, _, err := w.direct.Jobs().Register(s.spec.job(key), nil); err != nil {
+		w.fail("submit a job that is not managed: %v", err)
+		return
+	}
+	w.settle()
+	if job := w.job(key); job != nil {
+		w.unmanaged[key] = *job.Version
+	}
+}
+
+// last is the version that a user has at hand, if there is one for sure.
+func (w *world) last(key string) *api.Job {
+	want := w.jobs[key]
+	if want == nil || len(want.versions) == 0 {
+		return nil
+	}
+	return want.versions[len(want.versions)-1]
+}
+
+// change submits a job again, as it was or with something else in it.
+func (w *world) change(s step) {
+	old := w.last(s.job)
+	if old == nil {
+		return
+	}
+	job := clone(old)
+	if s.kind == "change" {
+		g := job.TaskGroups[s.node%len(job.TaskGroups)]
+		switch s.n % 3 {
+		case 0:
+			g.Count = ptr(1 + s.node)
+		case 1:
+			g.Tasks[0].Env["VERSION"] = strconv.Itoa(s.n + 10*s.node)
+		default:
+			g.Tasks[0].Resources.Devices[0].Count = ptr(uint64(1 + s.node))
+		}
+	}
+	w.submit(w.user, s.job, job)
+}
+
+func (w *world) scale(s step) {
+	want := w.jobs[s.job]
+	if want == nil || want.gone || !want.sure || len(want.versions) != 1 || want.direct {
+		return
+	}
+	job := clone(want.versions[0])
+	g := job.TaskGroups[s.node%len(job.TaskGroups)]
+	count := 1 + s.n%4
+	g.Count = &count
+	fired := w.faults.fired()
+	_, _, err := w.user.Jobs().Scale(*job.ID, *g.Name, &count, "", false, nil, nil)
+	if err != nil && w.faults.fired() == fired {
+		w.tell("  refused: %v", err)
+		return
+	}
+	if err != nil {
+		w.tell("  %v", err)
+		want.versions, want.sure = append(want.versions, job), false
+		return
+	}
+	want.versions = []*api.Job{job}
+}
+
+func (w *world) stopJob(c *api.Client, key string, purge bool) {
+	want := w.jobs[key]
+	if want == nil {
+		return
+	}
+	_, id, _ := strings.Cut(key, "/")
+	_, _, err := c.Jobs().Deregister(id, purge, nil)
+	switch {
+	case err == nil:
+		*want = wanted{gone: true, sure: true}
+	case strings.Contains(err.Error(), "404"):
+	default:
+		w.tell("  %v", err)
+		want.gone, want.sure = true, false
+	}
+}
+
+// end lets members of a job end by themselves: with success the whole of a
+// batch job, or one; or one with a failure.
+func (w *world) end(s step) {
+	live := w.live(s.job)
+	for i, r := range live {
+		switch {
+		case s.kind == "fail member" && i == s.n%len(live):
+			r.status = api.AllocClientStatusFailed
+		case s.kind == "finish" && r.batch && (s.flag || i == s.n%len(live)):
+			r.status = api.AllocClientStatusComplete
+		}
+	}
+}
+
+func (w *world) drain(x *node, s step) {
+	var spec *api.DrainSpec
+	if s.kind == "drain" {
+		spec = &api.DrainSpec{Deadline: time.Hour}
+	}
+	var there bool
+	w.server.Store().View(func(v *state.View) { there = v.Node(x.id) != nil })
+	if !there {
+		return
+	}
+	if _, err := w.direct.Nodes().UpdateDrain(x.id, spec, s.kind == "drain off", nil); err != nil {
+		w.tell("  %v", err)
+	}
+}
+
+// reduce leaves out steps as long as something is wrong without them, and
+// writes what is left as a row of a table.
+func reduce(seed uint64, script []step) string {
+	for size := (len(script) + 1) / 2; size > 0; {
+		shorter := false
+		for at := 0; at+size <= len(script); {
+			rest := slices.Concat(script[:at], script[at+size:])
+			if _, err := play(seed, rest); err != nil {
+				script, shorter = rest, true
+				continue
+			}
+			at += size
+		}
+		if !shorter || size > 1 {
+			size /= 2
+		}
+	}
+	w, err := play(seed, script)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v\nseed: %d, script: []step{\n", err, seed)
+	for _, s := range script {
+		fmt.Fprintf(&b, "\t%s,\n", s)
+	}
+	fmt.Fprintf(&b, "}\n%s", strings.Join(w.trace, "\n"))
+	return b.String()
+}
