@@ -180,7 +180,7 @@ func (f *fakeNomad) body(path, namespace string) any {
 		}
 		return out
 	case path == "allocations":
-		return slices.Collect(maps.Values(f.allocs))
+		return append([]*api.AllocationListStub{}, slices.Collect(maps.Values(f.allocs))...)
 	case path == "vars":
 		return []any{}
 	case path == "namespaces":

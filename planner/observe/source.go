@@ -102,18 +102,6 @@ func (n nomad) nodes(ctx context.Context) ([]*api.NodeListStub, uint64, error) {
 	return list, indexOf(meta), nil
 }
 
-func (n nomad) allocs(ctx context.Context) ([]*api.AllocationListStub, uint64, error) {
-	q := &api.QueryOptions{
-		Namespace: api.AllNamespacesNamespace,
-		Params:    map[string]string{"resources": "true", "task_states": "false"},
-	}
-	list, meta, err := n.client.Allocations().List(q.WithContext(ctx))
-	if err != nil {
-		return nil, 0, readError("allocations", err)
-	}
-	return list, indexOf(meta), nil
-}
-
 // node returns nil when the node is gone.
 func (n nomad) node(ctx context.Context, id string) (*api.Node, error) {
 	node, _, err := n.client.Nodes().Info(id, (&api.QueryOptions{}).WithContext(ctx))

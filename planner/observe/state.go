@@ -28,6 +28,7 @@ type state struct {
 	jobs        map[jobKey]*jobEntry
 	records     map[jobKey]*record.Record
 	allocs      []*api.AllocationListStub
+	allocsSeen  map[digest]*api.AllocationListStub
 	allocsByJob map[jobKey][]*api.AllocationListStub
 	models      map[string]allocEntry
 
@@ -155,15 +156,20 @@ func (o *Observer) readScheduler(ctx context.Context, st *state) error {
 }
 
 func (o *Observer) readAllocs(ctx context.Context, st *state) error {
-	list, index, err := o.src.allocs(ctx)
+	index, err := o.src.index(ctx, partAllocs, 0)
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(a *api.AllocationListStub) bool { return a == nil || a.ID == "" })
+	list, seen, err := o.src.allocs(ctx, st.allocsSeen)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(a *api.AllocationListStub) bool { return a.ID == "" })
 	slices.SortFunc(list, func(a, b *api.AllocationListStub) int {
 		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.ID, b.ID))
 	})
-	st.allocs, st.index[partAllocs] = list, index
+	// The index from before the list: what was written in between is read again.
+	st.allocs, st.allocsSeen, st.index[partAllocs] = list, seen, index
 	st.allocsByJob = map[jobKey][]*api.AllocationListStub{}
 	for _, a := range list {
 		key := jobKey{a.Namespace, a.JobID}
