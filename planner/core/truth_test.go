@@ -178,3 +178,36 @@ func isIn(s *model.Snapshot, n *model.Node, level, path string) bool {
 	}
 	return strings.Join(parts, "/") == path
 }
+
+// The same holds when others are ahead, whatever is kept for them.
+func TestReasonsAreTrueBehindOthers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyCluster(t)
+		for i := range rapid.IntRange(2, 4).Draw(t, "jobs") {
+			s.Jobs = append(s.Jobs, anyJob(t, i, true))
+		}
+		now := *s
+		now.Allocs = slices.Clone(s.Allocs)
+		for _, d := range mustDecide(t, s, Policy{}).Decisions {
+			j := &s.Jobs[slices.IndexFunc(s.Jobs, func(j model.Job) bool { return j.ID == d.Job })]
+			for _, m := range d.Members {
+				g := &j.Groups[0]
+				now.Allocs = append(now.Allocs, model.Alloc{ID: j.ID + m.Group + m.Node + string(rune('0'+m.Index)), Node: m.Node, GPUs: m.GPUs, Resources: g.Resources, Ports: g.Ports})
+			}
+			if d.Action == model.ActionAdmit || j.Gang != model.GangJob || d.Detail.Code == codeNoNode || d.Detail.Code == codeTooLarge {
+				continue
+			}
+			if want := countFree(&now, j); d.Detail.FreeGPUs != want {
+				t.Fatalf("free_gpus %d, want %d: %s", d.Detail.FreeGPUs, want, d.Reason)
+			}
+			checkFiltered(t, &now, j, d)
+			fits := bruteForce(&now, j)
+			if behind := d.Detail.Code == codeBehind; fits != behind {
+				t.Fatalf("fits %v; code %s: %s", fits, d.Detail.Code, d.Reason)
+			}
+			if !fits {
+				checkFit(t, &now, j, d)
+			}
+		}
+	})
+}
