@@ -37,7 +37,10 @@ func checkGPUsHeldOnce(t timeline) Check {
 			}
 			for _, gpu := range a.gpus {
 				b := holder[gpu]
-				if b != nil && !seen[[2]string{b.id, a.id}] {
+				if b != nil && a.awaits(b) {
+					continue
+				}
+				if b != nil && !b.awaits(a) && !seen[[2]string{b.id, a.id}] {
 					seen[[2]string{b.id, a.id}] = true
 					faults = append(faults, fmt.Sprintf("%v: %s is held by %s and by %s", round(at), gpu, b.name, a.name))
 				}

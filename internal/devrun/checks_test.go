@@ -39,6 +39,12 @@ func alloc(id, status, node string, gpus ...string) allocState {
 	return allocState{id: id, name: "j.g[" + id + "]", job: "j", group: "g", desired: desired, client: client, node: node, gpus: gpus}
 }
 
+// after makes an allocation take the place of another.
+func after(a allocState, previous string) allocState {
+	a.previous = previous
+	return a
+}
+
 // wantCheck: "" means that the check holds.
 func wantCheck(t *testing.T, got Check, want string) {
 	t.Helper()
@@ -61,6 +67,12 @@ func TestCheckGPUsHeldOnce(t *testing.T) {
 		"handed on within one moment": {new(tape).
 			add(alloc("a", "run/running", "n", "g1")).
 			add(alloc("a", "stop/failed", "n", "g1"), alloc("b", "run/pending", "n", "g1")), ""},
+		"a successor waits for it": {new(tape).
+			add(alloc("b", "run/running", "n", "g1")).
+			add(alloc("b", "stop/running", "n", "g1"), after(alloc("a", "run/pending", "n", "g1"), "b")),
+			""},
+		"a successor does not wait for it": {new(tape).
+			add(alloc("a", "stop/running", "n", "g1"), after(alloc("b", "run/running", "n", "g1"), "a")), "g1 is held by j.g[a] and by j.g[b]"},
 		"given away while it stops": {new(tape).
 			add(alloc("a", "run/running", "n", "g1", "g2")).
 			add(alloc("a", "stop/running", "n", "g1", "g2")).

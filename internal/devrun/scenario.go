@@ -37,6 +37,9 @@ const (
 	ScenarioNodeLoss = "node-loss"
 	// ScenarioSickGPU: a member's GPU falls ill; the gang moves whole.
 	ScenarioSickGPU = "sick-gpu"
+	// ScenarioServiceUpdate: a new release of a service's gang replaces the old
+	// one whole.
+	ScenarioServiceUpdate = "service-update"
 	// ScenarioPreemption: while Nomad's own preemption is on no gang is admitted.
 	ScenarioPreemption = "nomad-preemption"
 )
@@ -55,16 +58,17 @@ type scenario struct {
 }
 
 var scenarios = map[string]scenario{
-	ScenarioGang:       {play: (*run).playGang},
-	ScenarioRace:       {play: (*run).playRace, race: true},
-	ScenarioFull:       {play: (*run).playFull},
-	ScenarioResubmit:   {play: (*run).playResubmit},
-	ScenarioSingle:     {play: (*run).playSingle, pairs: true},
-	ScenarioACL:        {play: (*run).playACL, acl: true},
-	ScenarioDrain:      {play: (*run).playDrain},
-	ScenarioNodeLoss:   {play: (*run).playNodeLoss},
-	ScenarioSickGPU:    {play: (*run).playSickGPU, faults: true},
-	ScenarioPreemption: {play: (*run).playPreemption},
+	ScenarioGang:          {play: (*run).playGang},
+	ScenarioRace:          {play: (*run).playRace, race: true},
+	ScenarioFull:          {play: (*run).playFull},
+	ScenarioResubmit:      {play: (*run).playResubmit},
+	ScenarioSingle:        {play: (*run).playSingle, pairs: true},
+	ScenarioACL:           {play: (*run).playACL, acl: true},
+	ScenarioDrain:         {play: (*run).playDrain},
+	ScenarioNodeLoss:      {play: (*run).playNodeLoss},
+	ScenarioSickGPU:       {play: (*run).playSickGPU, faults: true},
+	ScenarioServiceUpdate: {play: (*run).playServiceUpdate},
+	ScenarioPreemption:    {play: (*run).playPreemption},
 }
 
 // Scenarios lists the scenarios' names, sorted.

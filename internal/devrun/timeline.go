@@ -26,6 +26,8 @@ type allocState struct {
 	node            string
 	gpus            []string // sorted
 	desired, client string
+	// previous is the allocation that this one takes the place of.
+	previous string
 }
 
 // jobState is a job at one moment.
@@ -48,6 +50,12 @@ func (a *allocState) holds() bool {
 		return false
 	}
 	return true
+}
+
+// awaits says whether the allocation has not begun because it takes the place
+// of the other one: Nomad's clients start it when that one has ended.
+func (a *allocState) awaits(other *allocState) bool {
+	return a.client == api.AllocClientStatusPending && a.previous == other.id
 }
 
 // placed says whether the allocation counts as a member of its gang: it is to

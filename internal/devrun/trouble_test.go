@@ -61,3 +61,12 @@ func TestCheckDoctor(t *testing.T) {
 	d.Checks = append(d.Checks, httpapi.Check{Name: "acl", Status: httpapi.CheckFail, Detail: "lacks x"})
 	wantCheck(t, checkDoctor(d), "acl: lacks x")
 }
+
+func TestCheckUpdatedWhole(t *testing.T) {
+	old := []string{"0", "1"}
+	start := func() *tape { return new(tape).add(alloc("0", "run/running", "n0"), alloc("1", "run/running", "n1")) }
+	wantCheck(t, checkUpdatedWhole(start().add(alloc("0", "stop/running", "n0"), alloc("1", "stop/running", "n1"),
+		after(alloc("2", "run/pending", "n0"), "0"), after(alloc("3", "run/pending", "n1"), "1")).timeline, "j", old), "")
+	wantCheck(t, checkUpdatedWhole(start().add(alloc("0", "stop/running", "n0"), after(alloc("2", "run/pending", "n0"), "0")).timeline, "j", old),
+		"1 members of the old release beside 1 of the new")
+}

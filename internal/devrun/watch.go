@@ -148,6 +148,7 @@ func allocStateOf(a *api.Allocation) *allocState {
 	s := &allocState{
 		id: a.ID, name: a.Name, namespace: a.Namespace, job: a.JobID, group: a.TaskGroup,
 		node: a.NodeID, desired: a.DesiredStatus, client: a.ClientStatus,
+		previous: a.PreviousAllocation,
 	}
 	if a.AllocatedResources != nil {
 		for _, task := range a.AllocatedResources.Tasks {
