@@ -2,6 +2,7 @@ package complaints
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -30,7 +32,7 @@ var complaints = []complaint{
 	{"nomad#27102", "A group with two tasks of two GPUs each finds no node that has four, when the node lists them in more than one device group.",
 		"Both tasks run, each with devices of its own.", severalTasks},
 	{"nomad#26584", "A node with one GPU each of two models cannot serve a task that asks for two GPUs of any model.",
-		"A task that names both models in two device blocks gets one of each; one that asks for any two of them gets two, or waits with a reason.", twoModels},
+		"A task that names each model in a device block of its own gets both. One request for two of any model, which Nomad serves from one model only, waits with a reason and keeps nobody from the GPUs.", twoModels},
 	{"nomad#27820", "A task with two device blocks is told that the node is exhausted, although evicting a job of lower priority would free enough.",
 		"Nothing is evicted one allocation at a time. The job waits, the reason names who holds the GPUs, and it gets all its devices when they are free.", twoRequests},
 	{"nomad#25808", "Evaluations that run at the same time choose the same devices; the plans are rejected as oversubscribed, over and over, and nothing is placed.",
@@ -55,11 +57,40 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
+// only returns the lines that leave a simulated node these of its GPUs.
+func only(t *testing.T, node string, keep ...int) string {
+	t.Helper()
+	source, err := nvml.Open(nvml.Spec{Source: "mock:dgxh100", Seed: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := source.Inventory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ignored []string
+	for i, g := range inv.Matrix.GPUs {
+		if !slices.Contains(keep, i) {
+			ignored = append(ignored, fmt.Sprintf("%q", g.UUID))
+		}
+	}
+	return "source = \"mock:dgxh100\"\nignored_gpu_ids = [" + strings.Join(ignored, ", ") + "]\n"
+}
+
+// models are the device groups of a node, with how many devices each has.
+func models(n *api.Node) map[string]int {
+	out := map[string]int{}
+	for _, d := range n.NodeResources.Devices {
+		out["nvidia/gpu/"+d.Name] = len(d.Instances)
+	}
+	return out
+}
+
 func severalTasks(t *testing.T) {
-	e := start(t, gpuNode("mixed", `
-source   = "mock:dgxh100"
-mock_mig = ["0:3g.40gb,3g.40gb", "1:2g.20gb,2g.20gb"]
-`))
+	e := start(t, gpuNode("mixed", only(t, "mixed", 0, 1)+`mock_mig = ["0:3g.40gb,3g.40gb", "1:2g.20gb,2g.20gb"]`))
+	if got := slices.Collect(maps.Values(models(e.node("mixed")))); !slices.Equal(got, []int{2, 2}) {
+		t.Fatalf("devices by group: %v, want two and two", got)
+	}
 	e.submit(job("j", 1, asks(devices("nvidia/gpu", 2)), asks(devices("nvidia/gpu", 2))))
 	e.explain("j", running)
 	for _, a := range e.allocs("j") {
@@ -70,26 +101,22 @@ mock_mig = ["0:3g.40gb,3g.40gb", "1:2g.20gb,2g.20gb"]
 }
 
 func twoModels(t *testing.T) {
-	e := start(t, gpuNode("mixed", "source = \"mock:dgxh100\"\nmock_mig = [\"0:3g.40gb\", \"1:2g.20gb\"]"))
-	n := e.node("mixed")
-	var models []string
-	for _, d := range n.NodeResources.Devices {
-		if strings.Contains(d.Name, "MIG") {
-			models = append(models, "nvidia/gpu/"+d.Name)
-		}
+	e := start(t, gpuNode("mixed", only(t, "mixed", 0, 1)+`mock_mig = ["0:3g.40gb", "1:2g.20gb"]`))
+	names := slices.Sorted(maps.Keys(models(e.node("mixed"))))
+	if len(names) != 2 {
+		t.Fatalf("device groups: %q, want two of one device", names)
 	}
-	if len(models) != 2 {
-		t.Fatalf("models with one device: %q, want two", models)
-	}
-	e.submit(job("both", 1, asks(devices(models[0], 1), devices(models[1], 1))))
+	// Nomad takes the devices of one request from one group; what can never be
+	// placed waits, and says so.
+	e.submit(job("any", 1, asks(devices("nvidia/gpu", 2))))
+	e.explain("any", waits)
+	e.submit(job("both", 1, asks(devices(names[0], 1), devices(names[1], 1))))
 	e.explain("both", running)
 	if got := e.gpus(e.allocs("both")[0]); len(got["t0"]) != 2 {
 		t.Errorf("devices: %v, want one of each model", got)
 	}
-	e.submit(job("any", 1, asks(devices("nvidia/gpu", 2))))
-	e.explain("any", running)
-	if got := e.gpus(e.allocs("any")[0]); len(got["t0"]) != 2 {
-		t.Errorf("devices: %v, want two", got)
+	if got := e.allocs("any"); len(got) != 0 {
+		t.Errorf("the job that cannot be served is placed: %v", e.gpus(got[0]))
 	}
 }
 
@@ -207,11 +234,12 @@ func takenGPU(t *testing.T) {
 	e.explain("holder", running)
 	gpu := e.gpus(e.allocs("holder")[0])["t0"][0]
 	e.submit(job("wants", 1, asks(devices("nvidia/gpu", 1, "${device.ids} set_contains "+gpu))))
-	x := e.explain("wants", waits)
+	if x := e.explain("wants", waits); !strings.Contains(x.Reason, "holder") {
+		t.Errorf("the reason does not name who holds the GPU: %q", x.Reason)
+	}
 	if got := e.allocs("wants"); len(got) != 0 {
 		t.Errorf("it was placed all the same, with %v", e.gpus(got[0]))
 	}
-	t.Log(x.Reason)
 	if _, _, err := e.user.Jobs().Deregister("holder", true, nil); err != nil {
 		t.Fatal(err)
 	}

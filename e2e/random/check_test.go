@@ -65,7 +65,7 @@ func (w *world) rest() {
 	for _, o := range v.Orphans {
 		w.fail("the record of job %s outlived it", o.JobID)
 	}
-	plan, err := core.Decide(v.Snapshot, core.Policy{Order: "fifo", MaxHolds: 1})
+	plan, err := core.Decide(v.Snapshot, policy)
 	if err != nil {
 		w.fail("the core refuses what was observed: %v", err)
 		return

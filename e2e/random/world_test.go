@@ -45,6 +45,9 @@ const (
 	killTime = 5 * time.Second
 )
 
+// policy is the default.
+var policy = core.Policy{Order: config.DefaultOrder, MaxHolds: config.DefaultMaxHolds}
+
 var epoch = time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
 
 // world is a cluster, its planner, and what its users want.
@@ -285,7 +288,7 @@ func (w *world) look() (changed bool, err error) {
 		return false, err
 	}
 	w.setView(v)
-	plan, err := core.Decide(v.Snapshot, core.Policy{Order: config.DefaultOrder, MaxHolds: config.DefaultMaxHolds})
+	plan, err := core.Decide(v.Snapshot, policy)
 	if err != nil {
 		w.fail("the core refuses what was observed: %v", err)
 		return false, err
