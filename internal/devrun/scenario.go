@@ -40,6 +40,9 @@ const (
 	// ScenarioServiceUpdate: a new release of a service's gang replaces the old
 	// one whole.
 	ScenarioServiceUpdate = "service-update"
+	// ScenarioDispatch: gangs dispatched from a parameterized job start whole,
+	// or wait whole.
+	ScenarioDispatch = "dispatch"
 	// ScenarioPreemption: while Nomad's own preemption is on no gang is admitted.
 	ScenarioPreemption = "nomad-preemption"
 )
@@ -64,6 +67,7 @@ var scenarios = map[string]scenario{
 	ScenarioResubmit:      {play: (*run).playResubmit},
 	ScenarioSingle:        {play: (*run).playSingle, pairs: true},
 	ScenarioACL:           {play: (*run).playACL, acl: true},
+	ScenarioDispatch:      {play: (*run).playDispatch},
 	ScenarioDrain:         {play: (*run).playDrain},
 	ScenarioNodeLoss:      {play: (*run).playNodeLoss},
 	ScenarioSickGPU:       {play: (*run).playSickGPU, faults: true},
@@ -96,29 +100,12 @@ func named(id string) edit {
 
 // submit sends a job file through the gateway, as `nomad job run` would.
 func (r *run) submit(file string, edits ...edit) (*api.JobRegisterResponse, error) {
-	src, err := jobspecs.Files.ReadFile(file)
+	job, src, err := read(file, edits...)
 	if err != nil {
-		return nil, fmt.Errorf("read job file: %w", err)
-	}
-	job, err := jobhcl.Parse(src, file, long)
-	if err != nil {
-		return nil, fmt.Errorf("parse job file: %w", err)
-	}
-	for _, e := range edits {
-		e(job)
+		return nil, err
 	}
 	name := *job.ID
-	if !slices.ContainsFunc(r.jobs, func(s *submitted) bool { return s.name == name }) {
-		members := 0
-		for _, g := range job.TaskGroups {
-			if g.Count == nil {
-				members++
-			} else {
-				members += *g.Count
-			}
-		}
-		r.jobs = append(r.jobs, &submitted{name: name, members: members, at: time.Since(r.began)})
-	}
+	r.expect(name, job)
 	r.step(name, "submitting jobspecs/"+file)
 	resp, _, err := r.planner.nomad.Jobs().RegisterOpts(job, &api.RegisterOptions{
 		Submission: &api.JobSubmission{Source: string(src), Format: "hcl2", VariableFlags: long},
@@ -130,6 +117,36 @@ func (r *run) submit(file string, edits ...edit) (*api.JobRegisterResponse, erro
 		r.step(name, "answer: "+resp.Warnings)
 	}
 	return resp, nil
+}
+
+// read parses a job file of jobspecs.
+func read(file string, edits ...edit) (job *api.Job, src []byte, err error) {
+	if src, err = jobspecs.Files.ReadFile(file); err != nil {
+		return nil, nil, fmt.Errorf("read job file: %w", err)
+	}
+	if job, err = jobhcl.Parse(src, file, long); err != nil {
+		return nil, nil, fmt.Errorf("parse job file: %w", err)
+	}
+	for _, e := range edits {
+		e(job)
+	}
+	return job, src, nil
+}
+
+// expect has a job of that name judged at the end.
+func (r *run) expect(name string, job *api.Job) {
+	if slices.ContainsFunc(r.jobs, func(s *submitted) bool { return s.name == name }) {
+		return
+	}
+	members := 0
+	for _, g := range job.TaskGroups {
+		if g.Count == nil {
+			members++
+		} else {
+			members += *g.Count
+		}
+	}
+	r.jobs = append(r.jobs, &submitted{name: name, members: members, at: time.Since(r.began)})
 }
 
 // waitWhole waits until all members run and the planner has noticed.

@@ -88,6 +88,14 @@ func (a *Agent) scaleJob(w http.ResponseWriter, r *http.Request, k state.Key) (a
 	return a.cfg.Server.Scale(k, &req)
 }
 
+func (a *Agent) dispatchJob(_ http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+	var req api.JobDispatchRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	return a.cfg.Server.Dispatch(k, &req)
+}
+
 func (a *Agent) scaleStatus(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
 	return a.read(func(v *state.View, _ *http.Request, _ query) result {
 		j := v.Job(k)

@@ -200,6 +200,7 @@ var subresources = []subresource{
 	{"/deployment", "read-job", (*Agent).jobDeployment},
 	{"/stable", "submit-job", (*Agent).stableJob},
 	{"/scale", "", (*Agent).scaleJob},
+	{"/dispatch", "dispatch-job", (*Agent).dispatchJob},
 	{"/submission", "read-job", (*Agent).jobSubmission},
 	{"/services", "read-job", func(*Agent, http.ResponseWriter, *http.Request, state.Key) (any, error) { return []any{}, nil }},
 }
