@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -101,6 +102,10 @@ func TestPlanChangesNothing(t *testing.T) {
 	}
 	if r, err := d.Plan(t.Context(), gpu("new", "sure")); err != nil || len(r.Faults) != 1 {
 		t.Errorf("plan of a job with a fault = %+v, %v", r, err)
+	}
+	two := gpu("new", "sure").SetMeta("caravan_budget", "0")
+	if r, err := d.Plan(t.Context(), two); err != nil || len(r.Faults) != 2 || strings.Contains(r.Faults[0], "; job:") {
+		t.Errorf("plan of a job with two faults = %q, %v; want a sentence each", r.Faults, err)
 	}
 	if r, err := d.Plan(t.Context(), plain); err != nil || r.Managed || r.Why == "" {
 		t.Errorf("plan of a job without GPUs = %+v, %v", r, err)
