@@ -61,9 +61,10 @@ func Examine(ctx context.Context, p Patient) []httpapi.Check {
 	return x.checks
 }
 
-// Rights looks only at what the planner's token may do. It needs no View.
+// Rights looks only at what the planner's token may do, by its policies where
+// they can be read. It needs no View.
 func Rights(ctx context.Context, p Patient) []httpapi.Check {
-	x := &examination{Patient: p, ctx: ctx}
+	x := &examination{Patient: p, ctx: ctx, quiet: true}
 	x.rights()
 	return x.checks
 }
@@ -73,6 +74,9 @@ type examination struct {
 	Patient
 	ctx    context.Context
 	checks []httpapi.Check
+	// quiet: nothing is tried that policies tell, since Nomad logs as an error
+	// what it refuses.
+	quiet bool
 	// seesLocks: the token is shown the locks of Variables.
 	seesLocks bool
 }

@@ -38,21 +38,25 @@ func (x *examination) rights() {
 		return
 	}
 	t := trials{lacking: map[string][]string{}, unknown: map[string]error{}}
-	x.tryCluster(t)
 	namespaces := x.namespaces()
-	for _, ns := range namespaces[:min(len(namespaces), tried)] {
-		x.tryJobs(ns, t)
-	}
-	x.tryVariables(x.Config.State.Namespace, t)
-	token, _, err := x.Client.ACLTokens().Self(x.query(""))
-	x.seesLocks = err == nil && token.Type == "management"
-	granted := "as far as can be tried"
-	if err == nil && token.Type != "management" {
-		if policies, complete := x.policies(token); complete {
+	granted, complete := "as far as can be tried", false
+	if token, _, err := x.Client.ACLTokens().Self(x.query("")); err == nil && token.Type == "management" {
+		x.seesLocks, complete = true, true
+		granted = "being a management token"
+	} else if err == nil {
+		var policies []namespaceRule
+		if policies, complete = x.policies(token); complete {
 			granted = "by policy and by trial"
 			t.read(policies, namespaces)
 		}
 	}
+	x.tryCluster(t)
+	if !x.quiet || !complete {
+		for _, ns := range namespaces[:min(len(namespaces), tried)] {
+			x.tryJobs(ns, t)
+		}
+	}
+	x.tryVariables(x.Config.State.Namespace, t)
 	x.tell(t, granted, namespaces)
 }
 
