@@ -20,6 +20,9 @@ const lockPath = "caravan/leader"
 const (
 	lockTTL   = 15 * time.Second
 	lockDelay = time.Second
+	// lockLife is how long a lock may outlive its holder: Nomad promises not to
+	// end it before its TTL, and waits twice as long.
+	lockLife = 2*lockTTL + lockDelay
 	// lockRetry is how often a planner stands for election while another leads;
 	// lockSoon the same when that one seems to be gone.
 	lockRetry = lockTTL / 3
@@ -184,8 +187,8 @@ func (l *leadership) waits(own string) string {
 	if l.term != nil && l.term.Err() == nil {
 		return ""
 	}
-	left := (lockTTL + lockDelay + lockSoon - time.Since(l.since)).Truncate(time.Second) + time.Second
-	gone := time.Since(l.since) > lockTTL+lockDelay+2*lockSoon
+	left := (lockLife + lockSoon - time.Since(l.since)).Truncate(time.Second) + time.Second
+	gone := time.Since(l.since) > lockLife+2*lockSoon
 	switch {
 	case l.holder == own && own != "" && gone:
 		return fmt.Sprintf("for a lock that another planner with this one's address %s keeps; give each planner a listen.advertise of its own", own)

@@ -185,7 +185,7 @@ func TestLeaderSurvivesOneFailedRenewal(t *testing.T) {
 }
 
 func TestFollowerSaysWhatItWaitsFor(t *testing.T) {
-	const longest = lockTTL + lockDelay + lockSoon
+	const longest = lockLife + lockSoon
 	tests := map[string]struct {
 		holder string
 		silent error
@@ -194,11 +194,11 @@ func TestFollowerSaysWhatItWaitsFor(t *testing.T) {
 	}{
 		"a leader that answers": {holder: "http://other", after: longest},
 		"a leader that does not answer": {holder: "http://other", silent: errors.New("refused"),
-			want: []string{"for the leader at http://other, which does not answer (refused)", "expires within 18s"}},
-		"later": {holder: "http://other", silent: errors.New("refused"), after: 10 * time.Second, want: []string{"expires within 8s"}},
+			want: []string{"for the leader at http://other, which does not answer (refused)", "expires within 33s"}},
+		"later": {holder: "http://other", silent: errors.New("refused"), after: 10 * time.Second, want: []string{"expires within 23s"}},
 		"a leader that cannot be reached": {holder: "http://other", silent: errors.New("refused"), after: 3 * lockTTL,
 			want: []string{"keeps its lock and cannot be reached from here (refused)", "listen.advertise"}},
-		"the one before it":    {holder: "me", want: []string{"for the lock that the planner before it at this address has left", "within 18s", "this planner leads then"}},
+		"the one before it":    {holder: "me", want: []string{"for the lock that the planner before it at this address has left", "within 33s", "this planner leads then"}},
 		"one of the same name": {holder: "me", after: 3 * lockTTL, want: []string{"another planner with this one's address me keeps"}},
 	}
 	for name, test := range tests {
