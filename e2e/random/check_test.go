@@ -125,7 +125,7 @@ func (w *world) checkJob(key string, want *wanted, v *observe.View, reason strin
 		hashes = append(hashes, gangspec.Hash(j))
 	}
 	if !slices.Contains(hashes, rec.SpecHash) && rec.Rollout == nil {
-		w.fail("job %s is not what its user submitted last: the record is of another version", key)
+		w.fail("job %s is not what its user submitted last: the record is of another version (%s)", key, versionOf(rec.Original))
 	}
 	if rec.Reason == "" && m.Model.Hold == "" && reason == "" {
 		w.fail("job %s has no reason; phase %s", key, rec.Phase)
@@ -210,4 +210,14 @@ func deref[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// versionOf tells versions of a job apart, for people.
+func versionOf(job *api.Job) string {
+	var out []string
+	for _, g := range job.TaskGroups {
+		t := g.Tasks[0]
+		out = append(out, fmt.Sprintf("%d of %s with %d GPUs, VERSION %s", *g.Count, *g.Name, *t.Resources.Devices[0].Count, t.Env["VERSION"]))
+	}
+	return strings.Join(out, "; ")
 }

@@ -273,15 +273,20 @@ func (w *world) submit(c *api.Client, key string, job *api.Job) {
 		want = &wanted{sure: true}
 		w.jobs[key] = want
 	}
-	fired := w.faults.fired()
+	fired, between := w.faults.fired(), w.between.Load()
 	_, _, err := c.Jobs().Register(job, nil)
-	if err != nil && w.faults.fired() == fired {
+	if err != nil && w.faults.fired() == fired && w.between.Load() == between {
 		w.tell("  %s: refused: %v", key, err)
 		return
 	}
 	if err != nil {
 		// Whether it was taken is not known.
 		w.tell("  %s: %v", key, err)
+		want.versions, want.sure = append(want.versions, job), false
+		return
+	}
+	if w.between.Load() != between {
+		// Two acted at the same time: either may have been the last.
 		want.versions, want.sure = append(want.versions, job), false
 		return
 	}
@@ -348,14 +353,18 @@ func (w *world) scale(s step) {
 	g := job.TaskGroups[s.node%len(job.TaskGroups)]
 	count := 1 + s.n%4
 	g.Count = &count
-	fired := w.faults.fired()
+	fired, between := w.faults.fired(), w.between.Load()
 	_, _, err := w.user.Jobs().Scale(*job.ID, *g.Name, &count, "", false, nil, nil)
-	if err != nil && w.faults.fired() == fired {
+	if err != nil && w.faults.fired() == fired && w.between.Load() == between {
 		w.tell("  refused: %v", err)
 		return
 	}
 	if err != nil {
 		w.tell("  %v", err)
+		want.versions, want.sure = append(want.versions, job), false
+		return
+	}
+	if w.between.Load() != between {
 		want.versions, want.sure = append(want.versions, job), false
 		return
 	}
@@ -368,8 +377,11 @@ func (w *world) stopJob(c *api.Client, key string, purge bool) {
 		return
 	}
 	_, id, _ := strings.Cut(key, "/")
+	between := w.between.Load()
 	_, _, err := c.Jobs().Deregister(id, purge, nil)
 	switch {
+	case w.between.Load() != between:
+		want.gone, want.sure = true, false
 	case err == nil:
 		*want = wanted{gone: true, sure: true}
 	case strings.Contains(err.Error(), "404"):

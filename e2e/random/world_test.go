@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -73,6 +74,8 @@ type world struct {
 	unmanaged map[string]uint64
 	// replaced are jobs whose members a user told to stop.
 	replaced map[string]bool
+	// between counts what was done in the middle of other requests.
+	between atomic.Int64
 	// broken is the first thing that must never be.
 	broken error
 	// trace is what was done, for people.
@@ -156,6 +159,8 @@ func (f *faults) set(kind fault, skip, count int) {
 func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	kind, before := w.faults.next(r)
 	if before != nil {
+		w.tell("  in the middle, ahead of %s %s", r.Method, r.URL.Path)
+		w.between.Add(1)
 		before()
 	}
 	switch kind {

@@ -182,6 +182,19 @@ func stateFor(m *Managed, live int, ended bool) model.State {
 
 // hold says why nothing may be decided on the job.
 func (o *Observer) hold(m *Managed, st *state) string {
+	if r := m.Record; r != nil && r.Phase == record.PhaseRunning && r.Unpinned {
+		held := 0
+		for _, s := range m.Members {
+			if s.State.Holds() {
+				held++
+			}
+		}
+		// Nothing is placed beside what Nomad placed by itself; room that was given
+		// to the rest would be kept from others for nothing.
+		if held > 0 && held < wanted(m.Model) {
+			return r.Reason
+		}
+	}
 	if m.Model.State != model.StateQueued {
 		return ""
 	}

@@ -1,0 +1,37 @@
+package random
+
+import (
+	"strings"
+	"testing"
+)
+
+// found are the shortest sequences that were found to end badly.
+var found = map[string]struct {
+	seed   uint64
+	script []step
+}{
+	"the same file again while somebody registers another version past the gateway": {seed: 4, script: []step{
+		{kind: "direct", job: "default/a", node: 1, n: 1, spec: shape{typ: "service", gang: "job", level: "require:rack", counts: []int{4, 2}, gpus: 4}},
+		{kind: "purge", job: "default/a", node: 2, n: 4, flag: true, looks: 2},
+		{kind: "direct", job: "default/d", node: 3, flag: true, spec: shape{typ: "batch", gang: "group", level: "prefer:node", counts: []int{1, 3}, gpus: 1, update: true}},
+		{kind: "submit", job: "default/a", node: 1, n: 6, flag: true, spec: shape{typ: "service", gang: "job", counts: []int{2}, gpus: 1}},
+		{kind: "interleave", job: "default/a", node: 2, n: 4, looks: 1, spec: shape{typ: "service", gang: "job", level: "prefer:node", counts: []int{2}, gpus: 2}},
+		{kind: "resubmit", job: "default/a", node: 3, n: 6, flag: true, looks: 1},
+	}},
+	"a part that Nomad placed by itself, and room for the rest": {seed: 254, script: []step{
+		{kind: "direct", job: "default/b", node: 2, n: 3, spec: shape{typ: "service", gang: "none", level: "prefer:node", counts: []int{2}, gpus: 2, update: true}},
+		{kind: "interleave", job: "default/d", node: 1, looks: 2, spec: shape{typ: "batch", gang: "none", level: "prefer:node", counts: []int{4}, gpus: 4}},
+		{kind: "submit", job: "default/b", node: 1, n: 1, looks: 1, spec: shape{typ: "service", gang: "none", level: "require:rack", counts: []int{2}, gpus: 2, update: true}},
+	}},
+}
+
+func TestFound(t *testing.T) {
+	for name, f := range found {
+		t.Run(name, func(t *testing.T) {
+			w, err := play(f.seed, f.script)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, strings.Join(w.trace, "\n"))
+			}
+		})
+	}
+}
