@@ -47,7 +47,7 @@ func Examine(ctx context.Context, p Patient) []httpapi.Check {
 		x.fail("cluster", "correct what the other checks say, and look again", "the cluster cannot be read: %v", p.ViewError)
 		return x.checks
 	}
-	x.ok("cluster", "%s, %s of them managed, %s", count(len(p.View.Nodes), "node"), count(x.gpus(), "GPU"), count(len(p.View.Managed), "managed job"))
+	x.ok("cluster", "%s, %s, %s", count(len(p.View.Nodes), "node"), count(x.gpus(), "managed GPU"), count(len(p.View.Managed), "managed job"))
 	x.versions()
 	x.plugins()
 	x.doubled()
