@@ -41,9 +41,9 @@ type nodeEntry struct {
 	status      string
 	// statusAt is when the status was last set.
 	statusAt time.Time
-	model       model.Node
-	ref         NodeRef
-	warnings    []Warning
+	model    model.Node
+	ref      NodeRef
+	warnings []Warning
 }
 
 func (r *nodeReader) read(n *api.Node) *nodeEntry {
