@@ -23,6 +23,14 @@ var found = map[string]struct {
 		{kind: "interleave", job: "default/d", node: 1, looks: 2, spec: shape{typ: "batch", gang: "none", level: "prefer:node", counts: []int{4}, gpus: 4}},
 		{kind: "submit", job: "default/b", node: 1, n: 1, looks: 1, spec: shape{typ: "service", gang: "none", level: "require:rack", counts: []int{2}, gpus: 2, update: true}},
 	}},
+	"a service that has come to nothing, and a garbage collection": {seed: 3, script: []step{
+		{kind: "submit", job: "default/a", n: 5, flag: true, looks: 2, spec: shape{typ: "service", gang: "job", counts: []int{4}, gpus: 1}},
+		{kind: "submit", job: "default/c", node: 1, looks: 2, spec: shape{typ: "batch", gang: "none", level: "prefer:node", counts: []int{3}, gpus: 4, update: true}},
+		{kind: "unmanaged", job: "default/a", node: 1, n: 3, spec: shape{typ: "service", gang: "job", counts: []int{4, 4}, gpus: 2, update: true}},
+		{kind: "rest", job: "default/d", n: 1, looks: 1},
+		{kind: "rest", job: "default/b", node: 3, n: 2, flag: true},
+		{kind: "collect", job: "default/d", node: 1, n: 1, flag: true, looks: 1},
+	}},
 }
 
 func TestFound(t *testing.T) {

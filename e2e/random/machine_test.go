@@ -87,7 +87,7 @@ type shape struct {
 var kinds = []string{
 	"submit", "submit", "submit", "resubmit", "change", "scale", "stop", "purge", "direct", "unmanaged",
 	"finish", "fail member", "stop member", "drain", "drain off", "eligibility", "stop node", "stop node", "start node", "start node", "purge node",
-	"restart planner", "fault", "fault", "interleave", "pass", "pass", "pass long", "collect", "rest",
+	"restart planner", "fault", "fault", "interleave", "sick", "well", "pass", "pass", "pass long", "collect", "rest",
 }
 
 func drawStep(rt *rapid.T) step {
@@ -209,6 +209,16 @@ func (w *world) do(s step) {
 			a := &api.Allocation{ID: live[s.n%len(live)].id}
 			if _, err := w.user.Allocations().Stop(a, nil); err != nil {
 				w.tell("  %v", err)
+			}
+		}
+	case "sick", "well":
+		x.sick = 0
+		if s.kind == "sick" {
+			x.sick = 1 + s.n%gpusPerNode
+		}
+		if x.up {
+			if err := x.start(); err != nil {
+				w.fail("tell of a GPU's health: %v", err)
 			}
 		}
 	case "drain", "drain off":
@@ -401,6 +411,9 @@ func (w *world) end(s step) {
 			r.status = api.AllocClientStatusFailed
 		case s.kind == "finish" && r.batch && (s.flag || i == s.n%len(live)):
 			r.status = api.AllocClientStatusComplete
+			if want := w.jobs[s.job]; want != nil {
+				want.ended = true
+			}
 		}
 	}
 }

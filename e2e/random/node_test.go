@@ -24,6 +24,9 @@ type node struct {
 	name string
 	rack string
 	up   bool
+	// sick is the GPU that the device plugin calls unhealthy, counted from 1; 0
+	// is none.
+	sick int
 	// runs are what is on the machine, by allocation, whatever the servers
 	// think of it.
 	runs map[string]*run
@@ -49,7 +52,7 @@ func (n *node) start() error {
 	n.up = true
 	dev := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H100", Attributes: map[string]*api.Attribute{}}
 	for i := range gpusPerNode {
-		dev.Instances = append(dev.Instances, &api.NodeDevice{ID: gpuID(n.name, i), Healthy: true})
+		dev.Instances = append(dev.Instances, &api.NodeDevice{ID: gpuID(n.name, i), Healthy: i+1 != n.sick})
 	}
 	x := &api.Node{
 		ID: n.id, Name: n.name, Datacenter: "dc1", NodePool: api.NodePoolDefault,

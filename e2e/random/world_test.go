@@ -88,6 +88,8 @@ type wanted struct {
 	versions []*api.Job
 	// gone: stopped or purged; sure says whether that is known.
 	gone, sure bool
+	// ended: members have ended by themselves, so that the job may be collected.
+	ended bool
 	// direct: submitted past the gateway.
 	direct bool
 }

@@ -79,7 +79,10 @@ func (s *Server) StopAlloc(id string, noDelay, reschedule bool) (*api.AllocStopR
 func (s *Server) GC() error {
 	return s.update(state.EventJobDeregistered, func(tx *state.Tx) error {
 		for _, job := range tx.Jobs("*") {
-			over := deref(job.Status) == state.JobDead && !job.IsPeriodic() && !job.IsParameterized()
+			// A service that has come to nothing is its user's to stop; batch jobs end
+			// by themselves.
+			ends := deref(job.Stop) || *job.Type == api.JobTypeBatch || *job.Type == api.JobTypeSysbatch
+			over := ends && deref(job.Status) == state.JobDead && !job.IsPeriodic() && !job.IsParameterized()
 			if over && !anyLive(tx.AllocsOfJob(state.JobKey(job))) {
 				tx.DeleteJob(state.JobKey(job))
 			}
