@@ -30,6 +30,10 @@ func (r *rig) agree() string {
 	case !recorded:
 		return "there is a job without a record"
 	}
+	if rec.Rollout != nil {
+		// Some members are of the version before; rollouts have tests of their own.
+		return ""
+	}
 	own, err := rewrite.Strip(job, rec.Original)
 	if err != nil {
 		return err.Error()

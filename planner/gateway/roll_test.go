@@ -44,6 +44,15 @@ func TestUpdateOfAServiceIsRolled(t *testing.T) {
 			t.Errorf("group %s is of version %s already", *g.Name, got)
 		}
 	}
+	// Users see what they submitted, not how far it is.
+	shown := r.shown(t, "/v1/job/train")
+	if got := gangspec.Hash(&shown); got != rec.SpecHash || shown.Meta[gangspec.KeyGang] != "none" {
+		t.Errorf("shown is version %s with meta %v, want %s", got, shown.Meta, rec.SpecHash)
+	}
+	versions := decodeAnswer[api.JobVersionsResponse](t, r.do("GET", "/v1/job/train/versions", nil)).Versions
+	if len(versions) != 2 || gangspec.Hash(versions[0]) != rec.SpecHash || gangspec.Hash(versions[1]) != old.SpecHash {
+		t.Errorf("%d versions are shown, want the two that were submitted", len(versions))
+	}
 }
 
 // TestHeldIsTriedAgain: what has failed too often is queued anew when its file

@@ -69,6 +69,9 @@ func (v *userVersion) continuedBy(next *api.Job) bool {
 	if deref(v.newest.Stop) != deref(next.Stop) || !rewritten(v.newest) && !rewritten(next) {
 		return false
 	}
+	if to := rewrite.RollingTo(next); to != "" {
+		return to == gangspec.Hash(v.own)
+	}
 	own, err := rewrite.Strip(next, v.own)
 	return err == nil && gangspec.Hash(own) == gangspec.Hash(v.own)
 }

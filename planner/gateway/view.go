@@ -113,12 +113,20 @@ func (g *Gateway) ownVersion(ctx context.Context, namespace, id string, job *api
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return nil, fmt.Errorf("read record: %w", err)
 	}
-	if rec != nil && rec.Original != nil {
-		restored, err := rewrite.Strip(job, rec.Original)
+	if to := rewrite.RollingTo(job); to != "" && rec != nil && rec.Original != nil && rec.SpecHash == to {
+		// Some groups are of the version before; what the user asked for is not.
+		own, err := rewrite.Strip(rec.Original, nil)
+		if err == nil {
+			own.Canonicalize()
+		}
+		return own, err
+	}
+	for hash, original := range known(rec) {
+		restored, err := rewrite.Strip(job, original)
 		if err != nil {
 			return nil, err
 		}
-		if gangspec.Hash(restored) == rec.SpecHash {
+		if gangspec.Hash(restored) == hash {
 			return restored, nil
 		}
 	}
@@ -126,6 +134,19 @@ func (g *Gateway) ownVersion(ctx context.Context, namespace, id string, job *api
 		return rewrite.Strip(job, file)
 	}
 	return own, nil
+}
+
+// known are the versions that a record holds, by their hashes: the present one
+// and, in the middle of an update, the one before.
+func known(rec *record.Record) map[string]*api.Job {
+	out := map[string]*api.Job{}
+	if rec != nil && rec.Original != nil {
+		out[rec.SpecHash] = rec.Original
+	}
+	if rec != nil && rec.Rollout != nil && rec.Rollout.Original != nil {
+		out[rec.Rollout.SpecHash] = rec.Rollout.Original
+	}
+	return out
 }
 
 // inUsersTerms puts what of a job is its user's into Nomad's JSON of it; what
@@ -137,7 +158,7 @@ func inUsersTerms(body []byte, own *api.Job) (map[string]json.RawMessage, error)
 	}
 	completeUpdates(own)
 	for name, value := range map[string]any{
-		"Constraints": own.Constraints, "TaskGroups": own.TaskGroups, "UI": own.UI,
+		"Constraints": own.Constraints, "TaskGroups": own.TaskGroups, "UI": own.UI, "Meta": own.Meta,
 		"Update": own.Update, "AllAtOnce": deref(own.AllAtOnce),
 	} {
 		data, err := json.Marshal(value)
