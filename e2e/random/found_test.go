@@ -31,6 +31,18 @@ var found = map[string]struct {
 		{kind: "rest", job: "default/b", node: 3, n: 2, flag: true},
 		{kind: "collect", job: "default/d", node: 1, n: 1, flag: true, looks: 1},
 	}},
+	"Nomad answers a new version with garbage": {seed: 2, script: []step{
+		{kind: "submit", job: "default/b", node: 3, n: 3, flag: true, looks: 2, spec: shape{typ: "service", gang: "none", counts: []int{3, 4}, gpus: 4}},
+		{kind: "submit", job: "default/c", flag: true, looks: 2, spec: shape{typ: "batch", gang: "none", counts: []int{4, 4}, gpus: 1}},
+		{kind: "fault", job: "default/c", node: 3, n: 2, flag: true, looks: 1},
+		{kind: "submit", job: "default/b", node: 3, looks: 1, spec: shape{typ: "service", gang: "job", level: "require:rack", counts: []int{3}, gpus: 2}},
+	}},
+	"a stop in the middle of an admission": {seed: 63, script: []step{
+		{kind: "submit", job: "default/c", flag: true, looks: 2, spec: shape{typ: "batch", gang: "group", level: "prefer:node", counts: []int{3}, gpus: 2}},
+		{kind: "submit", job: "default/c", node: 1, n: 1, looks: 1, spec: shape{typ: "batch", gang: "none", level: "prefer:node", counts: []int{2}, gpus: 1, update: true}},
+		{kind: "interleave", job: "default/c", node: 2, n: 5, flag: true, spec: shape{typ: "batch", gang: "job", level: "require:rack", counts: []int{3, 2}, gpus: 4, update: true}},
+		{kind: "pass", job: "default/b", node: 1, n: 5, flag: true, looks: 1},
+	}},
 }
 
 func TestFound(t *testing.T) {

@@ -131,10 +131,11 @@ func (s *Server) Deregister(k state.Key, purge bool, priority int) (*api.JobDere
 		if purge {
 			tx.DeleteJob(k)
 		} else {
-			tx.EditJob(k, func(j *api.Job) {
-				j.Stop = ptr(true)
-				j.SubmitTime = ptr(tx.Now.UnixNano())
-			})
+			// A stop is a version of its own: whoever enforces the index of the one
+			// before it comes too late.
+			stopped := *job
+			stopped.Stop, stopped.SubmitTime = ptr(true), ptr(tx.Now.UnixNano())
+			tx.PutJob(&stopped, nil)
 		}
 		if job.IsPeriodic() || job.IsParameterized() {
 			return nil
