@@ -1,5 +1,5 @@
 # Data-parallel training on whole nodes: two members with eight GPUs each.
-# Both start together or neither does.
+# Both are placed together or neither is.
 
 variable "members" {
   type        = number
