@@ -48,8 +48,11 @@ type JoinRequest struct {
 	GPUs []string `json:"gpus,omitempty"`
 	// Processes is how many ranks the member wants; 0 is one for each GPU.
 	Processes int `json:"processes,omitempty"`
+	// Follow is set by a task that starts with the gang and does not count: its
+	// alloc may have another one that does, and it makes no reports.
+	Follow bool `json:"follow,omitempty"`
 	// Fault is set when the preflight found the node unfit: the member will not
-	// start on it.
+	// start on it, and waits to be refused.
 	Fault *NodeFault `json:"fault,omitempty"`
 }
 
@@ -116,7 +119,10 @@ const (
 	MemberExited MemberState = "exited"
 )
 
-// ReportRequest tells how the member does, and waits for an order.
+// ReportRequest tells how the member does, and waits for an order. One with an
+// Exit that is not Ordered is answered at once: OrderRestart in the answer says
+// that another member failed first, and takes this one back to the barrier in
+// place of ending its task. Without an order it ends.
 type ReportRequest struct {
 	Run    string      `json:"run"`
 	WaitMS int64       `json:"wait_ms"`
@@ -185,6 +191,10 @@ type Order struct {
 	// Sequence grows from order to order.
 	Sequence int64     `json:"sequence"`
 	Kind     OrderKind `json:"kind"`
+	// Urgent is set with OrderRestart and OrderFail when there is no point in
+	// asking for a checkpoint first, because a member is gone that would have to
+	// take part.
+	Urgent bool `json:"urgent,omitempty"`
 	// Reason says, for people, why: "rank 3 on node-7 failed first, with exit
 	// code 1".
 	Reason string `json:"reason"`
