@@ -42,6 +42,8 @@ const (
 	KeyGroup = Prefix + "group"
 	KeyIndex = Prefix + "index"
 	KeyCount = Prefix + "count"
+	// KeySlot tells a group that was made for a canary from the one beside it.
+	KeySlot = Prefix + "slot"
 )
 
 // The values of caravan_preempt and caravan_burst.

@@ -115,7 +115,7 @@ func (p *parser) checkMeta(where string, meta map[string]string) {
 			continue
 		}
 		switch key {
-		case KeyGroup, KeyIndex, KeyCount:
+		case KeyGroup, KeyIndex, KeyCount, KeySlot:
 		case Prefix + "gate":
 			p.fault(where, key, meta[key], `the gate is a constraint, not meta; leave it out, or write constraint { attribute = "${meta.caravan_gate}", value = "open" }`)
 		default:

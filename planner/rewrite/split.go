@@ -29,8 +29,8 @@ func SplitName(orig *api.Job, group string, index int) string {
 }
 
 // Origin says which of the user's groups a task group of a rewritten job
-// belongs to; for one that was split off, with the member's index and split
-// set.
+// belongs to, whatever its slot; for one that was split off, with the member's
+// index and split set.
 func Origin(g *api.TaskGroup) (group string, index int, split bool) {
 	if g == nil {
 		return "", 0, false
@@ -39,12 +39,20 @@ func Origin(g *api.TaskGroup) (group string, index int, split bool) {
 	if name := g.Meta[gangspec.KeyGroup]; name != "" && err == nil && i >= 0 {
 		return name, i, true
 	}
+	if Slot(g) > 0 {
+		return g.Meta[gangspec.KeyGroup], 0, false
+	}
 	return nameOf(g), 0, false
 }
 
 // OriginByName is Origin for a group that the job may not have any more, by
 // the group's name alone.
 func OriginByName(orig *api.Job, name string) (group string, index int, split bool) {
+	base, _ := cutSlot(orig, name)
+	return originByName(orig, base)
+}
+
+func originByName(orig *api.Job, name string) (group string, index int, split bool) {
 	if orig == nil || lookup(orig, name) != nil {
 		return name, 0, false
 	}
@@ -81,14 +89,7 @@ func splitOff(orig *api.Job, g *api.TaskGroup, index int) (*api.TaskGroup, error
 	nameServices(orig, g, out.Services, "")
 	for _, t := range out.Tasks {
 		nameServices(orig, g, t.Services, t.Name)
-		if t.Env == nil {
-			t.Env = map[string]string{}
-		}
-		for k, v := range splitEnv(orig, nameOf(g), index) {
-			if _, taken := t.Env[k]; !taken {
-				t.Env[k] = v
-			}
-		}
+		restoreEnv(t, splitEnv(orig, nameOf(g), index))
 	}
 	return out, nil
 }

@@ -69,29 +69,38 @@ func unsplit(job *api.Job, g *api.TaskGroup) {
 	if total, err := strconv.Atoi(g.Meta[gangspec.KeyCount]); err == nil {
 		g.Count = &total
 	}
-	if group, index, split := Origin(g); split {
-		g.Name = &group
-		for _, t := range g.Tasks {
-			for k, v := range splitEnv(job, group, index) {
-				if t.Env[k] == v {
-					delete(t.Env, k)
-				}
-			}
-			if len(t.Env) == 0 {
-				t.Env = nil
-			}
-		}
+	group, index, split := Origin(g)
+	switch {
+	case split:
+		unsetEnv(g, splitEnv(job, group, index))
 		for _, v := range g.Volumes {
 			if source, ok := strings.CutSuffix(v.Source, perAllocSource("", index)); ok {
 				v.Source, v.PerAlloc = source, true
 			}
 		}
+	case Slot(g) > 0:
+		unsetEnv(g, slotEnv(job, group))
 	}
-	for _, key := range []string{gangspec.KeyGroup, gangspec.KeyIndex, gangspec.KeyCount} {
+	g.Name = &group
+	for _, key := range []string{gangspec.KeyGroup, gangspec.KeyIndex, gangspec.KeyCount, gangspec.KeySlot} {
 		delete(g.Meta, key)
 	}
 	if len(g.Meta) == 0 {
 		g.Meta = nil
+	}
+}
+
+// unsetEnv takes out of a group's tasks what restoreEnv has set.
+func unsetEnv(g *api.TaskGroup, env map[string]string) {
+	for _, t := range g.Tasks {
+		for k, v := range env {
+			if t.Env[k] == v {
+				delete(t.Env, k)
+			}
+		}
+		if len(t.Env) == 0 {
+			t.Env = nil
+		}
 	}
 }
 

@@ -77,4 +77,7 @@ type Member struct {
 	// Ended is set, in a Job's Members, on a member that has completed: it
 	// holds nothing any more, and is not to be placed again.
 	Ended bool `json:"ended,omitempty"`
+	// Slot tells which task group in Nomad the member is in: 0 is its own, any
+	// other one that was made beside it for a canary. Nothing is decided by it.
+	Slot int `json:"slot,omitempty"`
 }
