@@ -90,7 +90,8 @@ type JoinAnswer struct {
 	Reason string `json:"reason,omitempty"`
 	Joined int    `json:"joined,omitempty"`
 	Size   int    `json:"size,omitempty"`
-	// Missing are the members that have not joined, in the order of ranks.
+	// Missing are members that have not joined, in the order of ranks: the first
+	// of them, since there may be thousands.
 	Missing []Missing `json:"missing,omitempty"`
 	// StartInMS is how long to wait before the start, in milliseconds from the
 	// answer: less for those who are told later, so that all start at once.
