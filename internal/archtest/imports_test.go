@@ -50,6 +50,7 @@ var layers = []layer{
 	{prefix: "driver/gangapi", allowed: []string{"driver/rendezvous"}},
 	{prefix: "driver/exec", allowed: nil},
 	{prefix: "driver/progress", allowed: []string{"driver/gangapi"}},
+	{prefix: "driver/container", allowed: []string{"driver/exec"}},
 	{prefix: "driver/config", allowed: []string{"internal/nomadplugin"}},
 	{prefix: "driver", allowed: []string{"driver", "internal/nomadplugin", "devicegpu/health", "devicegpu/nvml"}},
 	{prefix: "planner/barrier", allowed: []string{"planner/core/model", "planner/gangspec", "planner/record", "planner/observe", "driver/gangapi", "driver/rendezvous"}},
