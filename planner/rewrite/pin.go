@@ -46,7 +46,7 @@ func Repin(cur, orig *api.Job, members []model.Member, c *Cluster, done ...Place
 	}
 	// Faults elsewhere in the contract do not matter here.
 	spec, _ := gangspec.Parse(orig)
-	p := &pinner{job: job, cluster: c, gang: spec.Gang, listed: listed(cur)}
+	p := &pinner{job: job, cluster: c, gang: spec.Gang, bounds: spec.Groups, listed: listed(cur), forms: forms(cur)}
 	if err := p.sort(members, done); err != nil {
 		return nil, err
 	}
@@ -79,12 +79,15 @@ type pinner struct {
 	job     *api.Job
 	cluster *Cluster
 	gang    model.Gang
+	bounds  []gangspec.Bounds
 	members map[string][]model.Member
 	done    map[string][]int
 	nodes   []string
 	// listed says of the groups that are pinned already whether their GPUs are
 	// listed.
 	listed map[string]bool
+	// forms are the groups that are pinned already.
+	forms map[string]*api.TaskGroup
 }
 
 func listed(cur *api.Job) map[string]bool {
@@ -116,8 +119,8 @@ func (p *pinner) sort(members []model.Member, done []Place) error {
 		switch g := lookup(p.job, at.Group); {
 		case g == nil:
 			faults = append(faults, fmt.Sprintf("there is no group %q", at.Group))
-		case at.Index < 0 || at.Index >= gangspec.Count(g):
-			faults = append(faults, fmt.Sprintf("group %q has %d members, index %d is not one of them", at.Group, gangspec.Count(g), at.Index))
+		case at.Index < 0 || at.Index >= p.limit(g):
+			faults = append(faults, fmt.Sprintf("group %q has %d members, index %d is not one of them", at.Group, p.limit(g), at.Index))
 		case taken[at]:
 			faults = append(faults, fmt.Sprintf("member %d of group %q is named twice", at.Index, at.Group))
 		}
@@ -166,6 +169,7 @@ func (p *pinner) incomplete() []string {
 		placed, done, want := len(p.members[name]), len(p.done[name]), gangspec.Count(g)
 		switch {
 		case p.gang == model.GangNone || placed+done == want && (placed == 0 || done == 0):
+		case done == 0 && p.resized(g, p.members[name]):
 		case p.gang == model.GangGroup && placed+done == 0:
 		case done > 0:
 			faults = append(faults, fmt.Sprintf("%d of the %d members of group %q have ended, and a gang cannot be placed in part", done, want, name))
@@ -184,43 +188,55 @@ func (p *pinner) group(g *api.TaskGroup) ([]*api.TaskGroup, error) {
 	case len(members)+len(done) == 0:
 		g.Constraints = append(g.Constraints, gate())
 		return []*api.TaskGroup{g}, nil
-	case !p.split(members, gangspec.Count(g)) && len(members) > 0:
+	case p.gang != model.GangNone && !p.shares(members) && len(members) > 0:
 		p.pin(g, members)
 		return []*api.TaskGroup{g}, nil
 	}
 	var out []*api.TaskGroup
+	alone := p.alone(g)
 	for _, m := range members {
-		own, err := splitOff(p.job, g, m.Index)
+		own, err := p.ownGroup(g, m, alone && m.Index == 0)
 		if err != nil {
 			return nil, err
 		}
-		p.pin(own, []model.Member{m})
 		out = append(out, own)
 	}
 	if rest := gangspec.Count(g) - len(members) - len(done); rest > 0 || len(members) == 0 {
+		if lookup(&api.Job{TaskGroups: out}, name) != nil {
+			g.Name = new(restName(p.job, name))
+			setMeta(g, gangspec.KeyGroup, name)
+		}
 		setMeta(g, gangspec.KeyCount, strconv.Itoa(gangspec.Count(g)))
-		g.Count, g.Scaling = new(rest), nil
+		g.Count, g.Scaling = new(max(rest, 0)), nil
 		g.Constraints = append(g.Constraints, gate())
 		out = append(out, g)
 	}
 	return out, nil
 }
 
-// split says whether the members need task groups of their own: when they are
-// placed, and end, one by one; or when two are on one node, where Nomad would
-// hand out the union of their GPUs at random.
-func (p *pinner) split(members []model.Member, count int) bool {
-	if p.gang == model.GangNone && count > 1 {
-		return true
-	}
-	nodes := map[string]bool{}
-	for _, m := range members {
-		if nodes[m.Node] {
-			return true
+// ownGroup is the group of one member: one that is split off, where members
+// are placed, and end, one by one; or where two are on one node, where Nomad
+// would hand out the union of their GPUs at random.
+func (p *pinner) ownGroup(g *api.TaskGroup, m model.Member, alone bool) (*api.TaskGroup, error) {
+	if alone {
+		own, err := copyGroup(g)
+		if err == nil {
+			p.pin(own, []model.Member{m})
 		}
-		nodes[m.Node] = true
+		return own, err
 	}
-	return false
+	own, err := splitOff(p.job, g, m.Index)
+	if err != nil {
+		return nil, err
+	}
+	total := gangspec.Count(g)
+	placed := p.metaCount(nameOf(own), total)
+	setMeta(own, gangspec.KeyCount, placed)
+	p.pin(own, []model.Member{m})
+	if placed != strconv.Itoa(total) {
+		own.Constraints = append(own.Constraints, countIs(total))
+	}
+	return own, nil
 }
 
 // pin appends Caravan's constraints to a group whose members have a node of
@@ -231,16 +247,12 @@ func (p *pinner) pin(g *api.TaskGroup, members []model.Member) {
 		g.Constraints = append(g.Constraints, api.NewConstraint("", api.ConstraintDistinctHosts, "true"))
 	}
 	var nodes []string
-	whole := true
 	for _, m := range members {
 		nodes = append(nodes, m.Node)
-		whole = whole && p.whole(m)
 	}
 	g.Constraints = append(g.Constraints, p.cluster.nodeConstraint(nodes))
-	if is, known := p.listed[nameOf(g)]; known {
-		whole = !is
-	}
-	if whole {
+	p.size(g, len(members))
+	if !p.lists(nameOf(g), members) {
 		return
 	}
 	for k, ask := range asks(g) {

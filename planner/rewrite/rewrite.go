@@ -107,6 +107,11 @@ func Hold(pinned *api.Job, members []Place) {
 		inGroup[m.Group]++
 	}
 	for _, g := range pinned.TaskGroups {
+		if group, index, split := Origin(g); split && running[Place{group, index}] {
+			inGroup[group]--
+		}
+	}
+	for _, g := range pinned.TaskGroups {
 		group, index, split := Origin(g)
 		whole := !split && inGroup[group] > 0 && inGroup[group] == gangspec.Count(g)
 		if MayPlace(g) && (whole || split && running[Place{group, index}]) {

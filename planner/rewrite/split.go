@@ -36,8 +36,11 @@ func Origin(g *api.TaskGroup) (group string, index int, split bool) {
 		return "", 0, false
 	}
 	i, err := strconv.Atoi(g.Meta[gangspec.KeyIndex])
-	if name := g.Meta[gangspec.KeyGroup]; name != "" && err == nil && i >= 0 {
+	switch name := g.Meta[gangspec.KeyGroup]; {
+	case name != "" && err == nil && i >= 0:
 		return name, i, true
+	case name != "" && strings.HasPrefix(nameOf(g), name+restMark):
+		return name, 0, false
 	}
 	if Slot(g) > 0 {
 		return g.Meta[gangspec.KeyGroup], 0, false

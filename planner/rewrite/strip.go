@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -25,6 +24,9 @@ func Strip(cur, orig *api.Job) (*api.Job, error) {
 	var groups []*api.TaskGroup
 	byName := map[string]int{}
 	for _, g := range job.TaskGroups {
+		if total, ok := userCount(g); ok {
+			g.Count = &total
+		}
 		g.Constraints = own(g.Constraints)
 		unpinDevices(g)
 		rest := g.Meta[gangspec.KeyCount] != "" && g.Meta[gangspec.KeyIndex] == ""
@@ -64,11 +66,8 @@ func unpinDevices(g *api.TaskGroup) {
 }
 
 // unsplit gives a group that was split off, or what was left of it, its name
-// and count back.
+// back.
 func unsplit(job *api.Job, g *api.TaskGroup) {
-	if total, err := strconv.Atoi(g.Meta[gangspec.KeyCount]); err == nil {
-		g.Count = &total
-	}
 	group, index, split := Origin(g)
 	switch {
 	case split:
