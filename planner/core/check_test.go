@@ -225,7 +225,7 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 				}
 			}
 			for _, m := range j.Members {
-				if m.Group == name {
+				if m.Group == name || j.Gang == model.GangJob {
 					want--
 				}
 			}
@@ -234,6 +234,15 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 			faults = append(faults, fmt.Sprintf("%s: gang %q has %d members, want %d", j.ID, name, len(gang), want))
 		}
 		ranks, indexes := map[int]bool{}, map[string]bool{}
+		together := gang
+		for _, m := range j.Members {
+			if j.Gang == model.GangJob || j.Gang == model.GangGroup && m.Group == name && !m.Ended {
+				together = append(together, m)
+			}
+		}
+		if j.Gang == model.GangJob {
+			gang = together // beside whom it runs
+		}
 		for _, m := range gang {
 			ranks[m.Rank] = true
 			indexes[fmt.Sprint(m.Group, m.Index)] = true
@@ -246,12 +255,6 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 		}
 		if j.Topology.Mode == model.TopologyRequire {
 			domains := map[string]bool{}
-			together := gang
-			for _, m := range j.Members {
-				if j.Gang == model.GangGroup && m.Group == name && !m.Ended {
-					together = append(together, m)
-				}
-			}
 			for _, m := range together {
 				if j.Topology.Level == model.LevelIsland && m.Node != gang[0].Node {
 					domains[m.Node] = true

@@ -134,6 +134,7 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 		d.Detail.Code = codeBehind
 	default:
 		c.placeAll(j, gangs, &d)
+		d.Reason = growthReason(gangs) + d.Reason
 	}
 	if d.Action == model.ActionWait {
 		c.waiting++
@@ -212,14 +213,20 @@ func (c *cycle) around(members []other) (level, path string) {
 	if lo == hi {
 		return model.LevelNode, c.nodePath(lo)
 	}
-	d := c.tree.Nodes[lo].Leaf
-	for c.tree.Domains[d].Hi <= hi {
-		d = c.tree.Domains[d].Parent
-	}
+	d := c.domainAround(lo, hi)
 	if d == topo.Root {
 		return "", ""
 	}
 	return c.tree.Levels[c.tree.Domains[d].Level], c.tree.Domains[d].Path
+}
+
+// domainAround is the smallest domain that holds two nodes.
+func (c *cycle) domainAround(lo, hi int32) int32 {
+	d := c.tree.Nodes[lo].Leaf
+	for c.tree.Domains[d].Hi <= hi {
+		d = c.tree.Domains[d].Parent
+	}
+	return d
 }
 
 // place places a gang, unless its like did not fit a moment ago.
@@ -235,6 +242,9 @@ func (c *cycle) place(g *gang) (place.Result, bool) {
 		if _, known := c.possible[key]; known && g.exact() {
 			return place.Result{}, false // not even into an empty cluster
 		}
+	}
+	if g.grown > 0 {
+		return c.placeNear(g)
 	}
 	result, ok := c.views[viewNow].Place(g.unit)
 	if !ok && plain {
@@ -273,10 +283,10 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 // ranks are the ranks that a gang's members in force leave free.
 func (c *cycle) ranks(j *model.Job, g *gang) []int {
 	var used map[int]bool
-	if holdsMembers(j) && gangOf(j) == model.GangGroup {
+	if holdsMembers(j) && gangOf(j) != model.GangNone {
 		used = make(map[int]bool, len(j.Members))
 		for i := range j.Members {
-			if j.Members[i].Group == g.groups[0].Name {
+			if gangOf(j) == model.GangJob || j.Members[i].Group == g.groups[0].Name {
 				used[j.Members[i].Rank] = true
 			}
 		}

@@ -34,9 +34,10 @@ type kept struct {
 // room for the members that fit now, and for the others the nodes with the
 // most free, whole. What the nodes in a domain have free never shrinks while
 // they are kept, so another domain is chosen only when it is nearer still, and
-// the gang gets its turn. Nothing is kept if the jobs ahead leave too little.
+// the gang gets its turn. Nothing is kept if the jobs ahead leave too little, nor
+// for a gang that runs already and would grow.
 func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
-	if why.code != "" || len(c.holds) >= c.policy.Holds() {
+	if why.code != "" || g.grown > 0 || len(c.holds) >= c.policy.Holds() {
 		return kept{}
 	}
 	if k, ok := c.shareClaim(g); ok {

@@ -65,7 +65,7 @@ func (c *cycle) possibility(g *gang) possibility {
 // where other members are, or is too large to compare.
 func keyOfGang(g *gang) (possibleKey, bool) {
 	u := g.unit
-	if len(u.Parts) > maxKeyParts || u.Only != nil || len(u.Taken)+len(u.TakenByPart) > 0 || slices.ContainsFunc(u.Quotas, func(q place.Quota) bool { return len(q.Used) > 0 }) {
+	if g.grown > 0 || len(u.Parts) > maxKeyParts || u.Only != nil || len(u.Taken)+len(u.TakenByPart) > 0 || slices.ContainsFunc(u.Quotas, func(q place.Quota) bool { return len(q.Used) > 0 }) {
 		return possibleKey{}, false
 	}
 	key := possibleKey{topology: u.Topology, within: u.Within, apart: u.Apart}

@@ -202,7 +202,7 @@ func waits(j *model.Job) bool {
 	case model.StateQueued:
 		return true
 	case model.StateAdmitted, model.StateRunning:
-		if gangOf(j) == model.GangJob {
+		if gangOf(j) == model.GangJob && !growable(j) {
 			return false
 		}
 		for i := range j.Groups {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,7 +92,69 @@ func anySnapshot(t *rapid.T) *model.Snapshot {
 		}
 		s.Jobs = append(s.Jobs, j)
 	}
+	if rapid.Bool().Draw(t, "growing") {
+		if j, ok := anyGrowing(t, s); ok {
+			s.Jobs = append(s.Jobs, j)
+		}
+	}
 	return s
+}
+
+// anyGrowing draws an elastic gang that runs on one whole node and asks for
+// more; false if no node is free.
+func anyGrowing(t *rapid.T, s *model.Snapshot) (model.Job, bool) {
+	held := map[string]bool{}
+	for _, a := range s.Allocs {
+		held[a.Node] = true
+	}
+	for _, j := range s.Jobs {
+		for _, m := range j.Members {
+			held[m.Node] = true
+		}
+	}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if held[n.ID] || len(n.GPUs) == 0 {
+			continue
+		}
+		m := model.Member{Group: "g0", Index: rapid.IntRange(0, 1).Draw(t, "index"), Rank: rapid.IntRange(0, 2).Draw(t, "rank"), Node: n.ID}
+		for _, gpu := range n.GPUs {
+			m.GPUs = append(m.GPUs, gpu.UUID)
+		}
+		j := model.Job{ID: "growing", Type: "batch", State: model.StateRunning, Submitted: testNow, Members: []model.Member{m}}
+		j.Gang = rapid.SampledFrom([]model.Gang{model.GangJob, model.GangGroup}).Draw(t, "gang")
+		j.Topology = rapid.SampledFrom([]model.Topology{{}, {Mode: "require", Level: "rack"}, {Mode: "require", Level: "block"}, {Mode: "prefer", Level: "rack"}}).Draw(t, "topology")
+		count := rapid.IntRange(2, 3).Draw(t, "count")
+		j.Groups = []model.TaskGroup{{Name: "g0", Count: count, Min: 1, Max: 4, Devices: []model.DeviceAsk{{Name: "gpu", Count: len(n.GPUs)}}}}
+		return j, true
+	}
+	return model.Job{}, false
+}
+
+// What an elastic gang grows by takes whole nodes.
+func TestGrowthTakesWholeNodes(t *testing.T) {
+	grew := 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyCluster(t)
+		j, ok := anyGrowing(t, s)
+		if !ok {
+			t.Skip("no node is free")
+		}
+		s.Jobs = append(s.Jobs, j)
+		plan := mustDecide(t, s, Policy{})
+		nodes := map[string]bool{j.Members[0].Node: true}
+		for _, m := range plan.Decisions[0].Members {
+			at := slices.IndexFunc(s.Nodes, func(n model.Node) bool { return n.ID == m.Node })
+			if len(m.GPUs) != len(s.Nodes[at].GPUs) || nodes[m.Node] {
+				t.Fatalf("member %+v takes a part of its node, or shares it", m)
+			}
+			nodes[m.Node] = true
+			grew++
+		}
+	})
+	if grew == 0 {
+		t.Error("nothing grew")
+	}
 }
 
 // anyMembers draws members in force on free GPUs anywhere, some ended.

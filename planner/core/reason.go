@@ -226,7 +226,7 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		}
 	case len(k.busy) > 0:
 		b.WriteString("; it can start when " + c.busyList(j, k.busy))
-	case c.policy.Holds() == 0:
+	case c.policy.Holds() == 0 || g.grown > 0:
 	case len(c.holds) > 0:
 		b.WriteString("; it keeps no nodes, since jobs ahead do")
 	}

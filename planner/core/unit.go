@@ -22,6 +22,10 @@ type gang struct {
 	named bool
 	// astray: a level is required that its members in force do not share.
 	astray bool
+	// grown is how many members the gang has already, which it is to run beside.
+	grown int
+	// near is the smallest domain around those.
+	near int32
 }
 
 // gangs splits a job into what starts together.
@@ -42,6 +46,9 @@ func (p *Prepared) gangs(j *model.Job) []gang {
 			if len(lacking) > 0 {
 				one := gang{}
 				one.add(g, lacking)
+				if g.Max > 0 {
+					one.grown = inForce(j, g.Name)
+				}
 				out = append(out, one)
 			}
 		default:
@@ -53,6 +60,7 @@ func (p *Prepared) gangs(j *model.Job) []gang {
 		}
 	}
 	if whole.members > 0 {
+		whole.grown = inForce(j, "")
 		out = append(out, whole)
 	}
 	for i := range out {
@@ -85,8 +93,11 @@ func (c *cycle) prepare(j *model.Job, g *gang) {
 	if distinct || needsOthers(j.Constraints) {
 		c.distinguish(j, g)
 	}
-	if gangOf(j) == model.GangGroup && u.Topology.Mode == model.TopologyRequire {
+	if u.Topology.Mode == model.TopologyRequire && (gangOf(j) == model.GangGroup || g.grown > 0) {
 		c.joinOthers(j, g)
+	}
+	if g.grown > 0 {
+		c.onlyWhole(j, g)
 	}
 }
 
@@ -167,7 +178,7 @@ func (c *cycle) addQuotas(u *place.Unit, properties []feasible.Property, part in
 	}
 }
 
-// joinOthers limits a group to the domain of the level required in which its
+// joinOthers limits a gang to the domain of the level required in which its
 // members in force are. Those that have ended are nowhere any more.
 func (c *cycle) joinOthers(j *model.Job, g *gang) {
 	if !holdsMembers(j) {
@@ -177,7 +188,7 @@ func (c *cycle) joinOthers(j *model.Job, g *gang) {
 	for i := range j.Members {
 		m := &j.Members[i]
 		at, ok := c.tree.Find(m.Node)
-		if m.Ended || m.Group != g.groups[0].Name || !ok {
+		if m.Ended || gangOf(j) == model.GangGroup && m.Group != g.groups[0].Name || !ok {
 			continue
 		}
 		joined := false

@@ -112,9 +112,10 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 		w.detail.Level, w.detail.Domain, w.detail.MembersFit = why.level, why.domain, why.fit
 		return w
 	}
-	w.forRoom = why.code == ""
+	// Who runs already lets others pass.
+	w.forRoom = why.code == "" && g.grown == 0
 	if len(c.holds) > 0 && c.placeable(truth, g) {
-		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), true
+		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), g.grown == 0
 		return w
 	}
 	w.detail.Code = codeNoCapacity

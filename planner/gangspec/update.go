@@ -28,6 +28,53 @@ func Rolls(before, next *api.Job, levels ...string) bool {
 	return reflect.DeepEqual(shape(before, from), shape(next, to))
 }
 
+// CountChange is another count of a group.
+type CountChange struct {
+	Group    string
+	From, To int
+}
+
+// Resizes lists the groups whose counts change from one version to the next,
+// in the order of the job; false if anything else changes too, or nothing
+// does. levels names the operator's levels, as for Parse.
+func Resizes(before, next *api.Job, levels ...string) (changes []CountChange, ok bool) {
+	if before == nil || next == nil || len(before.TaskGroups) != len(next.TaskGroups) {
+		return nil, false
+	}
+	from, errFrom := Parse(before, levels...)
+	to, errTo := Parse(next, levels...)
+	if errFrom != nil || errTo != nil || from.Gang != to.Gang {
+		return nil, false
+	}
+	same, err := WithCounts(next, before)
+	if err != nil || Hash(same) != Hash(before) {
+		return nil, false
+	}
+	for i, b := range from.Groups {
+		if n := to.Groups[i].Count; n != b.Count {
+			changes = append(changes, CountChange{Group: b.Group, From: b.Count, To: n})
+		}
+	}
+	return changes, len(changes) > 0
+}
+
+// WithCounts is a copy of a job in which the groups have the counts that those
+// of the same names have in another one.
+func WithCounts(job, counts *api.Job) (*api.Job, error) {
+	out, err := Copy(job)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range out.TaskGroups {
+		for _, o := range counts.TaskGroups {
+			if g != nil && o != nil && deref(g.Name) == deref(o.Name) {
+				g.Count = new(Count(o))
+			}
+		}
+	}
+	return out, nil
+}
+
 // shape is what a placement depends on.
 func shape(job *api.Job, spec Spec) model.Job {
 	out := ToModel(job, spec)

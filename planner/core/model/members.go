@@ -10,7 +10,8 @@ func (s *Snapshot) validateMembers(f *faults, owner map[string]gpuAt) {
 		j := &s.Jobs[i]
 		counts := make(map[string]int, len(j.Groups))
 		for k := range j.Groups {
-			counts[j.Groups[k].Name] = j.Groups[k].Count
+			// While an elastic gang is resized it may have members beyond the count.
+			counts[j.Groups[k].Name] = max(j.Groups[k].Count, j.Groups[k].Max)
 		}
 		for k := range j.Members {
 			m := &j.Members[k]

@@ -1,0 +1,121 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// An elastic gang that runs with fewer members than it asks for grows where it
+// is: only the members that it lacks are placed, all of them or none, near the
+// others. It runs meanwhile, so it keeps no nodes and lets others pass.
+
+// growable reports whether a running gang that is the whole job may get more
+// members: the groups that lack some are elastic and have others, and none has
+// ended.
+func growable(j *model.Job) bool {
+	if j.State != model.StateRunning {
+		return false
+	}
+	have := map[string]bool{}
+	for i := range j.Members {
+		if j.Members[i].Ended {
+			return false
+		}
+		have[j.Members[i].Group] = true
+	}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		if len(missing(j, g)) > 0 && (g.Max == 0 || !have[g.Name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// inForce counts the members that a gang has already; group is "" for the gang
+// that is the whole job.
+func inForce(j *model.Job, group string) int {
+	n := 0
+	if holdsMembers(j) {
+		for i := range j.Members {
+			if m := &j.Members[i]; !m.Ended && (group == "" || m.Group == group) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// onlyWhole leaves to new members the nodes that they take whole, other than
+// those of their gang. Otherwise the group would have to list GPUs, or to be
+// split, and its members to start anew.
+func (c *cycle) onlyWhole(j *model.Job, g *gang) {
+	u := g.unit
+	for i := range j.Members {
+		if at, ok := c.tree.Find(j.Members[i].Node); ok && !j.Members[i].Ended && len(j.Members[i].GPUs) > 0 {
+			u.Taken = append(u.Taken, at)
+		}
+	}
+	for i, part := range u.Parts {
+		var larger []int32
+		for node := range c.tree.Nodes {
+			if len(c.tree.Nodes[node].Model.GPUs) > part.Request.GPUs {
+				larger = append(larger, int32(node))
+			}
+		}
+		if len(larger) == 0 {
+			continue
+		}
+		if u.TakenByPart == nil {
+			u.TakenByPart = make([][]int32, len(u.Parts))
+		}
+		u.TakenByPart[i] = append(u.TakenByPart[i], larger...)
+	}
+	lo, hi := int32(-1), int32(-1)
+	for i := range j.Members {
+		m := &j.Members[i]
+		if at, ok := c.tree.Find(m.Node); ok && !m.Ended && (gangOf(j) == model.GangJob || m.Group == g.groups[0].Name) {
+			if lo < 0 || at < lo {
+				lo = at
+			}
+			hi = max(hi, at)
+		}
+	}
+	if lo >= 0 {
+		g.near = c.domainAround(lo, hi)
+	}
+}
+
+// placeNear places a gang's new members in the domain around the others, or in
+// the next wider one that has room.
+func (c *cycle) placeNear(g *gang) (place.Result, bool) {
+	u := g.unit
+	if u.Topology.Mode == model.TopologyRequire {
+		return c.views[viewNow].Place(u)
+	}
+	defer func() { u.Within = topo.Root }()
+	for d := g.near; ; d = c.tree.Domains[d].Parent {
+		u.Within = d
+		if r, ok := c.views[viewNow].Place(u); ok || d == topo.Root {
+			return r, ok
+		}
+	}
+}
+
+// growthReason is put before the reason of a decision on gangs that run.
+func growthReason(gangs []gang) string {
+	has, wants := 0, 0
+	for i := range gangs {
+		if gangs[i].grown > 0 {
+			has += gangs[i].grown
+			wants += gangs[i].members
+		}
+	}
+	if has == 0 {
+		return ""
+	}
+	return fmt.Sprintf("runs with %d of %d members; to grow: ", has, has+wants)
+}
