@@ -10,6 +10,10 @@ var found = map[string]struct {
 	seed   uint64
 	script []step
 }{
+	"a member of a gang is told to stop while its siblings take their time": {seed: 247, script: []step{
+		{kind: "submit", job: "default/a", looks: 2, spec: shape{typ: "service", gang: "job", counts: []int{4}, gpus: 4}},
+		{kind: "stop member", job: "default/a", node: 2, n: 3, flag: true, looks: 2},
+	}},
 	"the same file again while somebody registers another version past the gateway": {seed: 4, script: []step{
 		{kind: "direct", job: "default/a", node: 1, n: 1, spec: shape{typ: "service", gang: "job", level: "require:rack", counts: []int{4, 2}, gpus: 4}},
 		{kind: "purge", job: "default/a", node: 2, n: 4, flag: true, looks: 2},

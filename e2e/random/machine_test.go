@@ -216,7 +216,6 @@ func (w *world) do(s step) {
 		w.end(s)
 	case "stop member":
 		if live := w.live(s.job); len(live) > 0 {
-			w.replaced[s.job] = true
 			a := &api.Allocation{ID: live[s.n%len(live)].id}
 			if _, err := w.user.Allocations().Stop(a, nil); err != nil {
 				w.tell("  %v", err)

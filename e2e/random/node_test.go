@@ -154,11 +154,10 @@ func (n *node) begin(a *api.Allocation) {
 	r := &run{id: a.ID, job: a.Namespace + "/" + a.JobID, group: a.TaskGroup, batch: *a.Job.Type == api.JobTypeBatch, gpus: gpusOf(a)}
 	for _, other := range n.runs {
 		for _, g := range r.gpus {
-			// What Nomad replaces by itself, it replaces in its own way: the new one
-			// waits for its predecessor only, not for other members whose GPUs it is
-			// given. It does so where there are no pins, and where a user stops the
-			// members of a gang.
-			if own := other.job == r.job && !other.ends.IsZero(); own && (!rewrite.IsPinned(a.Job) || n.w.replaced[r.job]) {
+			// What Nomad replaces by itself where there are no pins, it replaces in
+			// its own way: the new one waits for its predecessor only, not for other
+			// members whose GPUs it is given.
+			if own := other.job == r.job && !other.ends.IsZero(); own && !rewrite.IsPinned(a.Job) {
 				continue
 			}
 			if slices.Contains(other.gpus, g) {

@@ -72,8 +72,6 @@ type world struct {
 	jobs  map[string]*wanted
 	// unmanaged is the version of each job that is none of Caravan's.
 	unmanaged map[string]uint64
-	// replaced are jobs whose members a user told to stop.
-	replaced map[string]bool
 	// between counts what was done in the middle of other requests.
 	between atomic.Int64
 	// broken is the first thing that must never be.
@@ -196,7 +194,7 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // newWorld starts a cluster of n nodes, two to a rack.
 func newWorld(seed uint64, n int) (*world, error) {
-	w := &world{clock: clock.NewManual(epoch), jobs: map[string]*wanted{}, unmanaged: map[string]uint64{}, replaced: map[string]bool{}}
+	w := &world{clock: clock.NewManual(epoch), jobs: map[string]*wanted{}, unmanaged: map[string]uint64{}}
 	w.server = server.New(server.Config{Clock: w.clock, LostAfter: 27 * time.Second, Seed: seed})
 	w.agent = agent.New(agent.Config{Server: w.server, Client: func(string) *client.Client { return nil }, Address: "127.0.0.1:4646"})
 	w.http = httptest.NewUnstartedServer(http.HandlerFunc(w.serve))

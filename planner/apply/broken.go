@@ -89,6 +89,7 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 	step.Put = j.next(reason)
 	step.Put.Phase, step.Put.Unpinned, step.Put.Rollout = record.PhaseRollback, false, nil
 	step.Put.RetryAfter = time.Time{}
+	step.Put.TakeRecalls(func(string) bool { return true })
 	switch why {
 	case blamePlacement:
 		j.count(step.Put)
@@ -154,6 +155,7 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	}
 	j.hold(pinned, kept.pinnable())
 	put.Reason, put.Phase, put.Deadline = reason, record.PhaseRunning, time.Time{}
+	put.TakeRecalls(func(group string) bool { return groups[group] })
 	kept.ended(put)
 	put.Note(j.now(), string(KindTrim), reason)
 	step := j.step(KindTrim, reason)

@@ -86,6 +86,9 @@ func (j *job) stuck(reason string) *Step {
 // admitted: the pinned job is registered, and every member placed before the
 // deadline. A node that is lost or drained meanwhile is not waited for.
 func (j *job) admitted() *Step {
+	if bad := j.recalled(); len(bad) > 0 {
+		return j.giveUp(bad, "")
+	}
 	var bad []trouble
 	for _, s := range j.states {
 		if s.Member.Ended || s.State == observe.AllocComplete {
@@ -106,6 +109,7 @@ func (j *job) admitted() *Step {
 		step.Put = j.next("")
 		step.Put.Phase, step.Put.Attempts = record.PhaseRunning, 0
 		step.Put.RetryAfter, step.Put.Deadline = time.Time{}, time.Time{}
+		step.Put.EndRecalls()
 		return step
 	}
 	if !j.rec.Deadline.IsZero() && !j.now().Before(j.rec.Deadline) {
@@ -189,6 +193,9 @@ func (j *job) running() *Step {
 	}
 	if step := j.over(); step != nil {
 		return step
+	}
+	if bad := j.recalled(); len(bad) > 0 {
+		return j.giveUp(bad, "")
 	}
 	if bad := j.due(j.spare(j.troubles())); len(bad) > 0 {
 		return j.giveUp(bad, "")

@@ -268,12 +268,10 @@ func showScale(t *testing.T, r *rig) {
 
 func memberCommands() []command {
 	return []command{
-		{name: "`alloc stop`, `job restart -reschedule`", effect: "All members of its gang are stopped with it and placed again on their nodes. For those, a request of their own within a minute is answered without doing it twice.",
-			show: func(t *testing.T, r *rig) { showMember(t, r, "/v1/allocation/alloc-train-%d/stop", "stop") }},
+		{name: "`alloc stop`, `job restart -reschedule`", effect: "All members of its gang are stopped with it, and when all have ended the gang is queued and placed again as a whole. A member that left with its gang is shown with the one that has its place then, so that `job restart` goes on when it runs; for those the gang is not stopped a second time.",
+			show: showStop},
 		{name: "`alloc restart`, `job restart`", effect: "All members of its gang are restarted with it, in place, and once: `job restart` goes through the members, and those that were restarted already are left alone.",
-			show: func(t *testing.T, r *rig) {
-				showMember(t, r, "/v1/client/allocation/alloc-train-%d/restart", "restart")
-			}},
+			show: showMemberRestart},
 		{name: "the same, with members that are no gang (`caravan_gang = \"none\"`)", effect: "That member alone.", alone: true, show: func(t *testing.T, r *rig) {
 			r.running(t, func(j *api.Job) { j.SetMeta("caravan_gang", "none") })
 			r.do("PUT", "/v1/allocation/alloc-train-0-0/stop", nil)
@@ -305,11 +303,11 @@ func memberCommands() []command {
 	}
 }
 
-func showMember(t *testing.T, r *rig, path, what string) {
+func showMemberRestart(t *testing.T, r *rig) {
 	t.Helper()
-	both := []string{what + " alloc-train-0", what + " alloc-train-1"}
+	both := []string{"restart alloc-train-0", "restart alloc-train-1"}
 	for i := range 2 {
-		if w := r.do("PUT", fmt.Sprintf(path, i), []byte(`{"TaskName":""}`)); w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
+		if w := r.do("PUT", fmt.Sprintf("/v1/client/allocation/alloc-train-%d/restart", i), []byte(`{"TaskName":""}`)); w.Code != http.StatusOK || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("member %d: %d %s", i, w.Code, w.Body)
 		}
 		if diff := cmp.Diff(both, r.nomad.did()); diff != "" {

@@ -89,8 +89,10 @@ type Gateway struct {
 	proxy *httputil.ReverseProxy
 	http  *http.Client
 	log   hclog.Logger
-	// covered are members that were stopped or restarted with their gang.
+	// covered are members that were restarted with their gang, recalls those
+	// that were stopped with it.
 	covered covered
+	recalls recalls
 }
 
 // New returns a Gateway. The error names every missing or wrong setting.
@@ -171,8 +173,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveDispatch(w, r, rt.jobID)
 	case kindJob, kindVersions, kindScaleStatus, kindSummary:
 		g.serveView(w, r, rt)
-	case kindAllocStop, kindAllocRestart:
-		g.serveMember(w, r, rt)
+	case kindAllocStop:
+		g.serveStop(w, r, rt)
+	case kindAllocRestart:
+		g.serveRestart(w, r, rt)
+	case kindAlloc:
+		g.serveAlloc(w, r, rt)
+	case kindEvaluations:
+		g.serveEvaluations(w, r, rt)
 	case kindRedirect:
 		redirect(w, r, rt.target)
 	case kindRefuse:

@@ -3,8 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -13,24 +11,21 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/record"
-	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
 const (
 	// memberBody bounds the body of a request about an allocation, in bytes.
 	memberBody = 64 << 10
-	// coveredFor is how long a member that was stopped or restarted with its
-	// gang answers to a request of its own with "done already". Every such
-	// request starts it anew for the others: `nomad job restart` goes from
-	// member to member, each when the one before it runs again.
+	// coveredFor is how long a member that was restarted with its gang answers
+	// to a request of its own with "done already". Every such request starts it
+	// anew for the others: `nomad job restart` goes from member to member, each
+	// when the one before it runs again.
 	coveredFor = 60 * time.Second
 )
 
-// covered remembers the members that were stopped or restarted because another
-// of their gang was.
+// covered remembers the members that were restarted because another of their
+// gang was.
 type covered struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -39,7 +34,7 @@ type covered struct {
 }
 
 // add notes members that were dealt with together.
-func (c *covered) add(kind kind, ids []string, body []byte, now time.Time) {
+func (c *covered) add(ids []string, body []byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.until == nil {
@@ -53,7 +48,7 @@ func (c *covered) add(kind kind, ids []string, body []byte, now time.Time) {
 	}
 	var all []string
 	for _, id := range ids {
-		all = append(all, coveredKey(kind, id, body))
+		all = append(all, coveredKey(id, body))
 	}
 	for _, key := range all {
 		c.until[key], c.gang[key] = now.Add(coveredFor), all
@@ -61,10 +56,10 @@ func (c *covered) add(kind kind, ids []string, body []byte, now time.Time) {
 }
 
 // take says whether a member was dealt with already, once.
-func (c *covered) take(kind kind, id string, body []byte, now time.Time) bool {
+func (c *covered) take(id string, body []byte, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := coveredKey(kind, id, body)
+	key := coveredKey(id, body)
 	until, ok := c.until[key]
 	if !ok || now.After(until) {
 		return false
@@ -80,26 +75,24 @@ func (c *covered) take(kind kind, id string, body []byte, now time.Time) bool {
 }
 
 // coveredKey names what was done to a member; the body says to which tasks.
-func coveredKey(kind kind, id string, body []byte) string {
-	return fmt.Sprintf("%d/%s/%s", kind, id, body)
-}
+func coveredKey(id string, body []byte) string { return id + "/" + string(body) }
 
-// serveMember handles the stop or restart of an allocation. One member of a
-// gang cannot go on, or start over, by itself: what is done to it is done to
-// all of them, each in the user's own name.
-func (g *Gateway) serveMember(w http.ResponseWriter, r *http.Request, rt route) {
+// serveRestart handles the restart of an allocation in place. One member of a
+// gang cannot start over by itself: what is done to it is done to all of them,
+// each in the user's own name.
+func (g *Gateway) serveRestart(w http.ResponseWriter, r *http.Request, rt route) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, memberBody))
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "The request's body could not be read: %v.", err)
 		return
 	}
-	if g.covered.take(rt.kind, rt.jobID, body, g.cfg.Now()) {
+	if g.covered.take(rt.jobID, body, g.cfg.Now()) {
 		g.answerCovered(w, r, rt)
 		return
 	}
 	// Read before anything is done: afterwards the gang is not what it was. It
 	// is shown to nobody.
-	others, err := g.siblings(r.Context(), rt)
+	others, err := g.runningWith(r.Context(), rt)
 	if err != nil {
 		refuse(w, http.StatusServiceUnavailable, "Caravan could not look up the gang of allocation %q, nothing was done: %v. Try again; if it stays so, see the log of caravan agent.", rt.jobID, err)
 		return
@@ -144,53 +137,19 @@ func (g *Gateway) answerCovered(w http.ResponseWriter, r *http.Request, rt route
 	}
 }
 
-// siblings are the running members of an allocation's gang besides itself; none
-// if it is in no gang of several.
-func (g *Gateway) siblings(ctx context.Context, rt route) ([]*api.AllocationListStub, error) {
-	q := (&api.QueryOptions{}).WithContext(ctx)
-	alloc, _, err := g.cfg.Client.Allocations().Info(rt.jobID, q)
-	if isNotFound(err) {
-		return nil, nil // Nomad says so itself
+// runningWith are the members of an allocation's gang besides itself that run;
+// none if it is in no gang of several.
+func (g *Gateway) runningWith(ctx context.Context, rt route) ([]*api.AllocationListStub, error) {
+	alloc, rec, spec, err := g.lookMember(ctx, rt.jobID)
+	if err != nil || rec == nil || rec.Phase == record.PhaseRollback {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read allocation with the planner's own token: %w", err)
-	}
-	if alloc.Job != nil && !rewritten(alloc.Job) {
-		return nil, nil
-	}
-	rec, err := g.cfg.Records.Get(ctx, alloc.Namespace, alloc.JobID)
-	switch {
-	case errors.Is(err, record.ErrNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read record: %w", err)
-	case rec.Original == nil || rec.Phase != record.PhaseAdmitted && rec.Phase != record.PhaseRunning:
-		return nil, nil
-	}
-	// Faults elsewhere in the contract do not matter here.
-	spec, _ := gangspec.Parse(rec.Original, g.cfg.Levels...)
-	if spec.Gang != model.GangJob && spec.Gang != model.GangGroup {
-		return nil, nil
-	}
-	q = (&api.QueryOptions{Namespace: alloc.Namespace}).WithContext(ctx)
-	stubs, _, err := g.cfg.Client.Jobs().Allocations(alloc.JobID, false, q)
-	if err != nil {
-		return nil, fmt.Errorf("list allocations with the planner's own token: %w", err)
-	}
-	mine, _, _ := rewrite.OriginByName(rec.Original, alloc.TaskGroup)
-	var out []*api.AllocationListStub
-	for _, stub := range stubs {
-		group, _, _ := rewrite.OriginByName(rec.Original, stub.TaskGroup)
-		active := stub.DesiredStatus == api.AllocDesiredStatusRun && (stub.ClientStatus == api.AllocClientStatusRunning ||
-			rt.kind == kindAllocStop && stub.ClientStatus == api.AllocClientStatusPending)
-		if active && stub.ID != alloc.ID && (spec.Gang == model.GangJob || group == mine) {
-			out = append(out, stub)
-		}
-	}
-	return out, nil
+	return g.siblings(ctx, alloc, rec, spec, func(a *api.AllocationListStub) bool {
+		return a.ClientStatus == api.AllocClientStatusRunning
+	})
 }
 
-// fanOut does to the other members what was done to one.
+// fanOut restarts the other members after one.
 func (g *Gateway) fanOut(r *http.Request, rt route, body []byte, others []*api.AllocationListStub) *problem {
 	// One member is done with: a client that hangs up now must not leave half.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), record.ArrivingFor)
@@ -198,12 +157,8 @@ func (g *Gateway) fanOut(r *http.Request, rt route, body []byte, others []*api.A
 	var done, failed []string
 	var last string
 	for _, other := range others {
-		target := "/v1/allocation/" + other.ID + "/stop"
-		content := body
-		if rt.kind == kindAllocRestart {
-			target, content = "/v1/client/allocation/"+other.ID+"/restart", restartBody(body, other)
-		}
-		a, p := g.sendBody(ctx, r, r.Method, target, content)
+		target := "/v1/client/allocation/" + other.ID + "/restart"
+		a, p := g.sendBody(ctx, r, r.Method, target, restartBody(body, other))
 		switch {
 		case p != nil:
 			failed, last = append(failed, other.ID), p.text
@@ -213,9 +168,9 @@ func (g *Gateway) fanOut(r *http.Request, rt route, body []byte, others []*api.A
 			done = append(done, other.ID)
 		}
 	}
-	g.covered.add(rt.kind, done, body, g.cfg.Now())
+	g.covered.add(done, body, g.cfg.Now())
 	if len(failed) > 0 {
-		return problemf(http.StatusBadGateway, "Allocation %s and %d more of its gang were dealt with, but not %v: %s. Try again for those.", rt.jobID, len(done), failed, last)
+		return problemf(http.StatusBadGateway, "Allocation %s and %d more of its gang were restarted, but not %v: %s. Try again for those.", rt.jobID, len(done), failed, last)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func TestRevertSaysWhatNomadSays(t *testing.T) {
 	}
 }
 
-// TestGangOfOneGroup stops a member of one of two gangs of a job.
+// TestGangOfOneGroup restarts a member of one of two gangs of a job.
 func TestGangOfOneGroup(t *testing.T) {
 	r := newRig(t)
 	two := func(j *api.Job) {
@@ -162,8 +162,8 @@ func TestGangOfOneGroup(t *testing.T) {
 			DesiredStatus: api.AllocDesiredStatusRun, ClientStatus: api.AllocClientStatusRunning,
 		}
 	}
-	r.do("PUT", "/v1/allocation/alloc-train-0/stop", nil)
-	if got := r.nomad.did(); !slices.Equal(got, []string{"stop alloc-train-0", "stop alloc-train-1"}) {
+	r.do("PUT", "/v1/client/allocation/alloc-train-0/restart", []byte(`{}`))
+	if got := r.nomad.did(); !slices.Equal(got, []string{"restart alloc-train-0", "restart alloc-train-1"}) {
 		t.Errorf("done: %v, want the members of the group alone", got)
 	}
 }

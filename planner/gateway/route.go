@@ -29,6 +29,9 @@ const (
 	kindVersions
 	kindScaleStatus
 	kindSummary
+	// kindEvaluations, kindAlloc: of a gang that its user told to stop.
+	kindEvaluations
+	kindAlloc
 	// kindAllocStop, kindAllocRestart: a member of a gang may be meant.
 	kindAllocStop
 	kindAllocRestart
@@ -112,6 +115,9 @@ func override(r *http.Request) string {
 // readView says what a decoded path is for a request that reads. Nothing is
 // lost when one is not recognised: it is then answered in Nomad's terms.
 func readView(p string) route {
+	if id, ok := strings.CutPrefix(p, "/v1/allocation/"); ok && id != "" && !strings.Contains(id, "/") {
+		return route{kind: kindAlloc, jobID: id}
+	}
 	rest, ok := strings.CutPrefix(p, "/v1/job/")
 	if !ok || rest == "" {
 		return route{kind: kindPass}
@@ -128,6 +134,8 @@ func readView(p string) route {
 			return route{kind: kindScaleStatus, jobID: id}
 		case "/summary":
 			return route{kind: kindSummary, jobID: id}
+		case "/evaluations":
+			return route{kind: kindEvaluations, jobID: id}
 		}
 		return route{kind: kindPass}
 	}

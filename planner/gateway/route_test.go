@@ -39,7 +39,7 @@ func TestClassify(t *testing.T) {
 		"stop of a member":             {method: "POST", path: "/v1/allocation/0a-1b/stop", want: kindAllocStop, wantID: "0a-1b"},
 		"restart of a member":          {method: "PUT", path: "/v1/client/allocation/0a-1b/restart", want: kindAllocRestart, wantID: "0a-1b"},
 		"signal to a member":           {method: "PUT", path: "/v1/client/allocation/0a-1b/signal", want: kindPass},
-		"reading a member":             {method: "GET", path: "/v1/allocation/0a-1b", want: kindPass},
+		"reading a member":             {method: "GET", path: "/v1/allocation/0a-1b", want: kindAlloc, wantID: "0a-1b"},
 		"tag":                          {method: "POST", path: "/v1/job/train/versions/1/tag", want: kindPass},
 		"deregistration":               {method: "DELETE", path: "/v1/job/train", want: kindPass},
 		"parse":                        {method: "PUT", path: "/v1/jobs/parse", want: kindPass},

@@ -35,16 +35,8 @@ func (g *Gateway) serveView(w http.ResponseWriter, r *http.Request, rt route) {
 		g.proxy.ServeHTTP(w, r)
 		return
 	}
-	a, p := g.send(r.Context(), r, http.MethodGet, "", nil)
-	switch {
-	case r.Context().Err() != nil:
-		refuse(w, http.StatusServiceUnavailable, "Caravan's gateway ended this request before Nomad answered. Try again.")
-		return
-	case p != nil:
-		refuse(w, p.status, "%s", p.text)
-		return
-	case !a.ok():
-		relay(w, a)
+	a := g.ask(w, r)
+	if a == nil {
 		return
 	}
 	body, err := g.view(r, rt, a.body)
@@ -55,6 +47,23 @@ func (g *Gateway) serveView(w http.ResponseWriter, r *http.Request, rt route) {
 		a.body = body
 	}
 	relay(w, a)
+}
+
+// ask reads from Nomad in the user's name. Where there is nothing to be shown it
+// answers itself and returns nil.
+func (g *Gateway) ask(w http.ResponseWriter, r *http.Request) *reply {
+	a, p := g.send(r.Context(), r, http.MethodGet, "", nil)
+	switch {
+	case r.Context().Err() != nil:
+		refuse(w, http.StatusServiceUnavailable, "Caravan's gateway ended this request before Nomad answered. Try again.")
+	case p != nil:
+		refuse(w, p.status, "%s", p.text)
+	case !a.ok():
+		relay(w, a)
+	default:
+		return a
+	}
+	return nil
 }
 
 // view rewrites Nomad's answer; nil leaves it as it is.
@@ -71,6 +80,8 @@ func (g *Gateway) view(r *http.Request, rt route, body []byte) ([]byte, error) {
 		if bytes.Contains(body, mark) {
 			out, err = g.viewVersions(r, namespace, rt.jobID, body)
 		}
+	case kindEvaluations:
+		out, err = g.viewEvaluations(r.Context(), namespace, rt.jobID, body)
 	case kindScaleStatus:
 		out, err = g.viewGroups(r.Context(), namespace, rt.jobID, body, "TaskGroups")
 	default:

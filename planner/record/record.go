@@ -78,6 +78,8 @@ type Record struct {
 	// Rollout is an update of a running service job that is under way; nil
 	// without one.
 	Rollout *Rollout `json:"rollout,omitempty"`
+	// Recalls are the gangs that users told to stop, at most one of each.
+	Recalls []Recall `json:"recalls,omitempty"`
 	// History are the latest troubles and what was done about them, newest
 	// first, at most MaxHistory.
 	History []Event `json:"history,omitempty"`
