@@ -39,7 +39,7 @@ func TestDocumentation(t *testing.T) {
 	keys := slices.Concat(
 		slices.Sorted(maps.Keys(groups[0].Attributes)),
 		slices.Sorted(maps.Keys(configSchema().GetObject().GetAttributes())),
-		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices, envIMEXChannels, envNCCLTopology, envROCmDevices, imexChannel},
+		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices, envIMEXChannels, envNCCLTopology, envROCmDevices, envBusIDs, imexChannel},
 		controlNodes, rivals,
 		[]string{topology.AttrInstances, "mig_profile", "mig_slices", "mig_multiprocessors"},
 		statNames(),

@@ -317,15 +317,18 @@ func TestReserve(t *testing.T) {
 		simulated bool
 		missing   string // a device node that is not there
 		wantIDs   string
-		wantNodes []string
-		wantErr   []string
+		// wantBusIDs are set for real GPUs only.
+		wantBusIDs string
+		wantNodes  []string
+		wantErr    []string
 	}{
 		"in topology order": {
 			ids: []string{"GPU-3", "GPU-2", "GPU-1", "GPU-0"}, simulated: true, wantIDs: "GPU-0,GPU-1,GPU-2,GPU-3",
 		},
 		"with device nodes": {
 			ids: []string{"GPU-3", "GPU-0"}, missing: "/dev/nvidia-modeset", wantIDs: "GPU-0,GPU-3",
-			wantNodes: []string{"/dev/nvidia3", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"},
+			wantBusIDs: "0000:00:00.0,0000:03:00.0",
+			wantNodes:  []string{"/dev/nvidia3", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"},
 		},
 		"nothing":            {},
 		"unknown":            {ids: []string{"GPU-0", "GPU-7", "GPU-8"}, wantErr: []string{`GPU "GPU-7" is unknown`, `GPU "GPU-8" is unknown`}},
@@ -357,6 +360,9 @@ func TestReserve(t *testing.T) {
 			if tt.wantIDs != "" {
 				want.Env = map[string]string{
 					"CUDA_VISIBLE_DEVICES": tt.wantIDs, "NVIDIA_VISIBLE_DEVICES": tt.wantIDs, "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+				}
+				if tt.wantBusIDs != "" {
+					want.Env["CARAVAN_GPU_BUS_IDS"] = tt.wantBusIDs
 				}
 			}
 			for _, node := range tt.wantNodes {

@@ -21,6 +21,7 @@ const (
 	envIMEXChannels  = "NVIDIA_IMEX_CHANNELS"
 	envNCCLTopology  = "NCCL_TOPO_FILE"
 	envROCmDevices   = "ROCR_VISIBLE_DEVICES"
+	envBusIDs        = "CARAVAN_GPU_BUS_IDS"
 )
 
 const vendorAMD = "amd"
@@ -50,6 +51,9 @@ func (p *Plugin) Reserve(_ context.Context, ids []string) (device.Reservation, e
 	of = inOrder(inv, of)
 	r := device.Reservation{Env: environment(inv, of)}
 	if !source.Simulated() {
+		if ids := busIDs(inv, of); ids != "" {
+			r.Env[envBusIDs] = ids
+		}
 		r.Devices = deviceNodes(inv, of, p.exists)
 		if slices.ContainsFunc(r.Devices, func(n device.Node) bool { return n.HostPath == imexChannel }) {
 			r.Env[envIMEXChannels] = "0"
@@ -75,6 +79,18 @@ func environment(inv nvml.Inventory, of []unit) map[string]string {
 		return map[string]string{envROCmDevices: all}
 	}
 	return map[string]string{envCUDADevices: all, envNVIDIADevices: all, envCUDAOrder: "PCI_BUS_ID"}
+}
+
+// busIDs are the PCI addresses of the GPUs, by which the task driver finds the
+// cores that are near them; "" where they are not known.
+func busIDs(inv nvml.Inventory, of []unit) string {
+	var out []string
+	for _, u := range of {
+		if id := inv.Matrix.GPUs[u.gpu].BusID; id != "" && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 // inOrder puts whole GPUs in topology order, and instances behind them, in
