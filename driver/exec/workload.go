@@ -2,83 +2,233 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Main does the steps of a start that have to be done inside the new process.
-// It returns at once when the binary was run for anything else, and never
-// otherwise. Call it before anything else in main and TestMain.
-func Main() {}
+// Workload is a started command with all its descendants. Its methods may be
+// called concurrently.
+type Workload struct {
+	host    host
+	plan    *plan
+	groups  *cgroups
+	main    *child
+	outputs []*output
+	// ended is closed when exit is set.
+	ended chan struct{}
+	exit  Exit
 
-// Check says what is wrong with a Spec on this host, without starting it: nil
-// or a *SpecError.
-func Check(spec Spec) error { return nil }
+	// stopReaping ends the reaping of orphans, which reaped tells.
+	stopReaping func()
+	reaped      chan struct{}
+
+	// freezing lets Freeze and Thaw follow each other.
+	freezing sync.Mutex
+	// mu guards what follows. Nothing waits while holding it.
+	mu     sync.Mutex
+	tree   tree
+	last   measured
+	frozen bool
+	closed bool
+	// sessions are the running commands of Exec.
+	sessions map[*Session]struct{}
+}
 
 // Start starts a workload. Its error is a *SpecError where the Spec is at
 // fault. The context only bounds the start.
 func Start(ctx context.Context, spec Spec) (*Workload, error) {
-	return nil, fmt.Errorf("start workload: %w", ErrUnsupported)
+	h, err := here()
+	if err != nil {
+		return nil, fmt.Errorf("start workload: %w", err)
+	}
+	return h.start(ctx, spec)
 }
 
-// Probe says what this host has.
-func Probe() Facilities { return Facilities{} }
+func (h host) start(ctx context.Context, spec Spec) (*Workload, error) {
+	p, err := h.check(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := becomeSubreaper(); err != nil {
+		return nil, fmt.Errorf("start workload: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startDeadline)
+	defer cancel()
+	w := &Workload{host: h, plan: p, groups: h.place(spec), ended: make(chan struct{}), sessions: map[*Session]struct{}{}}
+	if err := w.launch(ctx); err != nil {
+		for _, out := range w.outputs {
+			out.close()
+		}
+		return nil, fmt.Errorf("start workload: %w", errors.Join(err, w.groups.remove()))
+	}
+	w.tree = tree{host: h, id: spec.ID, groups: w.groups, adopted: true, since: w.main.start, roots: map[int]uint64{w.main.outer: w.main.start}}
+	w.reapOrphans()
+	go w.watch()
+	return w, nil
+}
 
-// Reap kills what is left of a workload whose supervisor has died, and removes
-// its cgroups. Of the Spec, the ID and the fields on cgroups are used. It is
-// no error if nothing is left.
-func Reap(ctx context.Context, spec Spec) error { return nil }
+// launch makes what the command needs and starts it.
+func (w *Workload) launch(ctx context.Context) error {
+	spec := w.plan.spec
+	for _, path := range []string{spec.Stdout, spec.Stderr} {
+		out, err := openOutput(path)
+		if err != nil {
+			return fmt.Errorf("open output: %w", err)
+		}
+		w.outputs = append(w.outputs, out)
+	}
+	if err := w.groups.create(spec, w.plan.devices); err != nil {
+		return err
+	}
+	config := w.plan.child
+	config.OwnMounts, config.MountProc = spec.ownMounts(), spec.PIDNamespace
+	config.Between = spec.PIDNamespace
+	main, err := launch{
+		config: config, flags: spec.cloneFlags(), groups: w.groups, mark: spec.ID,
+		stdout: w.outputs[0].file, stderr: w.outputs[1].file,
+	}.start(ctx, w.host)
+	if err != nil {
+		return err
+	}
+	w.main = main
+	for _, out := range w.outputs {
+		out.started()
+	}
+	return nil
+}
 
-// Workload is a started command with all its descendants. Its methods may be
-// called concurrently.
-type Workload struct{}
+// watch tells when the command has ended.
+func (w *Workload) watch() {
+	<-w.main.done
+	w.exit = exitOf(w.main.status)
+	w.exit.OOM = w.groups.count().oomKills > w.groups.base.oomKills
+	close(w.ended)
+}
+
+// orphanPause is how often orphans are looked for at most.
+const orphanPause = 100 * time.Millisecond
+
+// reapOrphans reaps orphans as they end, until it is stopped.
+func (w *Workload) reapOrphans() {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stopReaping, w.reaped = cancel, make(chan struct{})
+	go func() {
+		defer close(w.reaped)
+		defer signal.Stop(ended)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ended:
+			}
+			w.host.reapOrphans()
+			if sleep(ctx, orphanPause) != nil {
+				return
+			}
+		}
+	}()
+}
+
+// ID is the Spec's.
+func (w *Workload) ID() string { return w.plan.spec.ID }
 
 // PID is the command's process ID on the host.
-func (w *Workload) PID() int { return 0 }
+func (w *Workload) PID() int { return w.main.pid }
 
 // Signal sends a signal to the command; ErrNotRunning once it has ended.
-func (w *Workload) Signal(sig syscall.Signal) error { return nil }
+func (w *Workload) Signal(sig syscall.Signal) error {
+	if err := w.main.signal(sig); err != nil {
+		return fmt.Errorf("signal workload: %w", err)
+	}
+	return nil
+}
 
-// SignalAll sends a signal to every process of the workload.
-func (w *Workload) SignalAll(sig syscall.Signal) error { return nil }
+// SignalAll sends a signal to every process of the workload, except to an init
+// that this package put in; ErrNotRunning if there is none.
+func (w *Workload) SignalAll(sig syscall.Signal) error {
+	procs, err := w.processes(true)
+	if err != nil {
+		return fmt.Errorf("signal workload: %w", err)
+	}
+	if w.main.outer != w.main.pid {
+		delete(procs, w.main.outer)
+	}
+	if len(procs) == 0 {
+		return fmt.Errorf("signal workload: %w", ErrNotRunning)
+	}
+	var errs []error
+	for _, pid := range slices.Sorted(maps.Keys(procs)) {
+		errs = append(errs, w.host.signalProcess(procs[pid], sig))
+	}
+	return errors.Join(errs...)
+}
+
+// processes are the living processes of the workload.
+func (w *Workload) processes(marks bool) (map[int]process, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tree.find(marks)
+}
 
 // Done is closed when the command has ended.
-func (w *Workload) Done() <-chan struct{} { return nil }
+func (w *Workload) Done() <-chan struct{} { return w.ended }
 
 // Wait returns how the command ended, any number of times. What the command
 // left behind runs on until Kill. The error is the context's.
-func (w *Workload) Wait(ctx context.Context) (Exit, error) { return Exit{}, nil }
-
-// Kill kills the whole workload, suspended or not, with all that it ever
-// started, and returns when nothing of it is left. If the context ends first,
-// the error wraps ErrSurvivors. Kill may be called again.
-func (w *Workload) Kill(ctx context.Context) error { return nil }
-
-// Freeze suspends the whole workload and returns when all of it stands still.
-func (w *Workload) Freeze(ctx context.Context) error { return nil }
-
-// Thaw resumes it.
-func (w *Workload) Thaw(ctx context.Context) error { return nil }
-
-// Usage measures the workload.
-func (w *Workload) Usage() (Usage, error) { return Usage{}, nil }
-
-// Exec runs a command in the workload; ErrNotRunning once it has ended.
-func (w *Workload) Exec(ctx context.Context, spec ExecSpec) (*Session, error) { return nil, nil }
+func (w *Workload) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-w.ended:
+		return w.exit, nil
+	default:
+	}
+	select {
+	case <-w.ended:
+		return w.exit, nil
+	case <-ctx.Done():
+		return Exit{}, fmt.Errorf("wait for workload: %w", ctx.Err())
+	}
+}
 
 // Close kills what is left, waits until all output in FIFOs was read or the
-// context ended, and gives everything back: descriptors and cgroups.
-func (w *Workload) Close(ctx context.Context) error { return nil }
-
-// Session is a command running in a workload.
-type Session struct{}
-
-// Resize changes the size of the command's terminal.
-func (s *Session) Resize(size Size) error { return nil }
-
-// Signal sends a signal to the command.
-func (s *Session) Signal(sig syscall.Signal) error { return nil }
-
-// Wait returns how the command ended, after all its output was written. When
-// the context ends first, the command is killed.
-func (s *Session) Wait(ctx context.Context) (Exit, error) { return Exit{}, nil }
+// context ended, and gives everything back: descriptors and cgroups. It may be
+// called again if it failed.
+func (w *Workload) Close(ctx context.Context) error {
+	if err := w.Kill(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	sessions := slices.Collect(maps.Keys(w.sessions))
+	w.mu.Unlock()
+	for _, s := range sessions {
+		s.abandon()
+	}
+	var errs []error
+	for _, out := range w.outputs {
+		errs = append(errs, out.drain(ctx))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return errors.Join(errs...)
+	}
+	w.closed = true
+	for _, out := range w.outputs {
+		out.close()
+	}
+	w.stopReaping()
+	<-w.reaped
+	w.host.reapOrphans()
+	w.main.release()
+	return errors.Join(append(errs, w.groups.remove())...)
+}
