@@ -140,9 +140,21 @@ func (a *admission) newMembers(inForce []model.Member, done []rewrite.Place) []m
 	for _, d := range done {
 		have[d] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a.decision.Members), func(m model.Member) bool {
+	fresh := slices.DeleteFunc(slices.Clone(a.decision.Members), func(m model.Member) bool {
 		return have[rewrite.Place{Group: m.Group, Index: m.Index}]
 	})
+	if a.job.m.Model.Gang == model.GangNone {
+		return fresh
+	}
+	// What a gang grows by joins its task group.
+	slot := map[string]int{}
+	for _, m := range inForce {
+		slot[m.Group] = m.Slot
+	}
+	for i := range fresh {
+		fresh[i].Slot = slot[fresh[i].Group]
+	}
+	return fresh
 }
 
 // rehearse asks Nomad what it would do. It returns the new members that Nomad

@@ -131,7 +131,7 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	}
 	kept := *j
 	kept.states = nil
-	running := map[string]bool{}
+	running := j.canaryAllocs()
 	put.Members = nil
 	for _, s := range j.states {
 		at := rewrite.Place{Group: s.Member.Group, Index: s.Member.Index}
@@ -290,7 +290,7 @@ func (j *job) restore() *Step {
 // strays stops allocations of the job that are in no member's place: what a
 // planner that died in between has left, or Nomad has placed by itself.
 func (j *job) strays() *Step {
-	known := map[string]bool{}
+	known := j.canaryAllocs()
 	for _, s := range j.states {
 		if s.Alloc != nil {
 			known[s.Alloc.ID] = true

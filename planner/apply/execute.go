@@ -80,11 +80,18 @@ func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Pla
 		if k.namespace == "" {
 			k.namespace = api.DefaultNamespace
 		}
+		job, canaries := observe.CanaryOf(k.job)
+		k.job = job
 		if d.Action != model.ActionAdmit || touched[k] || halted(results) {
 			continue
 		}
 		a := &admission{executor: e, round: r, decision: d, record: newRecords[k]}
-		if result := a.run(ctx, k); result != nil {
+		run := a.run
+		if canaries {
+			run = a.runCanaries
+		}
+		if result := run(ctx, k); result != nil {
+			touched[k] = result.Changed
 			results = append(results, *result)
 		}
 	}

@@ -327,12 +327,17 @@ func (f *fakeNomad) managed(job *api.Job) (observe.Managed, bool) {
 }
 
 func (f *fakeNomad) pair(m *observe.Managed) {
-	for _, member := range m.Record.Members {
+	m.Members = f.pairOf(m, m.Record.Members)
+	m.Canaries = f.pairOf(m, m.Record.Rollout.Beside())
+}
+
+func (f *fakeNomad) pairOf(m *observe.Managed, members []model.Member) (out []observe.MemberState) {
+	for _, member := range members {
 		s := observe.MemberState{Member: member, State: observe.AllocNone}
 		for _, a := range m.Allocs {
 			group, index, split := rewrite.OriginByName(m.Record.Original, a.TaskGroup)
 			state := f.state(a)
-			if group != member.Group || split && index != member.Index || !state.Holds() && a.DesiredStatus != "run" {
+			if group != member.Group || rewrite.SlotByName(m.Record.Original, a.TaskGroup) != member.Slot || split && index != member.Index || !state.Holds() && a.DesiredStatus != "run" {
 				continue
 			}
 			if a.NodeID == member.Node {
@@ -342,8 +347,9 @@ func (f *fakeNomad) pair(m *observe.Managed) {
 				}
 			}
 		}
-		m.Members = append(m.Members, s)
+		out = append(out, s)
 	}
+	return out
 }
 
 func idsOf(a *api.AllocationListStub) []string {

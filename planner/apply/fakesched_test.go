@@ -198,8 +198,35 @@ func decide(f *fakeNomad, v *observe.View) *model.Plan {
 		if len(d.Members) > 0 && (whole || m.Model.Gang != model.GangJob) {
 			plan.Decisions = append(plan.Decisions, d)
 		}
+		if d := f.decideCanaries(v, m, taken); len(d.Members) > 0 {
+			plan.Decisions = append(plan.Decisions, d)
+		}
 	}
 	return plan
+}
+
+// decideCanaries decides on the canaries of an update: all of a gang or none.
+func (f *fakeNomad) decideCanaries(v *observe.View, m *observe.Managed, taken map[string]bool) model.Decision {
+	d := model.Decision{Namespace: m.Namespace, Job: observe.CanaryID(m.ID), Action: model.ActionAdmit, Reason: "they fit"}
+	if !observe.CanariesWait(m.Record) || m.Record.Rollout.Canary.RetryAfter.After(v.Taken) {
+		return d
+	}
+	lacking := m.Record.Rollout.Canary.Lacking()
+	for _, group := range slices.Sorted(maps.Keys(lacking)) {
+		for index := range lacking[group] {
+			node, ids := f.free(taken, m.Model.Groups[0].Devices[0].Count)
+			if node == "" && m.Model.Gang != model.GangNone {
+				return model.Decision{}
+			}
+			if node != "" {
+				d.Members = append(d.Members, model.Member{Group: group, Index: index, Node: node, GPUs: ids})
+			}
+			for _, id := range ids {
+				taken[id] = true
+			}
+		}
+	}
+	return d
 }
 
 // free finds a node with so many free GPUs.

@@ -197,8 +197,12 @@ func (j *job) running() *Step {
 	if bad := j.recalled(); len(bad) > 0 {
 		return j.giveUp(bad, "")
 	}
-	if bad := j.due(j.spare(j.troubles())); len(bad) > 0 {
+	bad, beside := apart(j.due(append(j.spare(j.troubles()), j.canaryTroubles()...)))
+	if len(bad) > 0 {
 		return j.giveUp(bad, "")
+	}
+	if len(beside) > 0 {
+		return j.withdraw(beside)
 	}
 	if step := j.rollout(); step != nil {
 		return step

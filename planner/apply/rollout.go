@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -30,7 +31,10 @@ func pin(rec *record.Record, cur *api.Job, members []model.Member, c *rewrite.Cl
 	if rec.Rollout == nil {
 		return rewrite.Repin(cur, rec.Original, members, c, done...)
 	}
-	return rewrite.Roll(cur, rec.Rollout.Original, rec.Original, members, c, places(rec.Rollout.Rolled), done...)
+	return rewrite.Roll(cur, rewrite.Update{
+		Before: rec.Rollout.Original, Next: rec.Original, Members: members, Rolled: places(rec.Rollout.Rolled),
+		Canaries: rec.Rollout.Beside(), Done: done,
+	}, c)
 }
 
 // Mix is a running job in the middle of the update that its record tells of,
@@ -71,7 +75,8 @@ func (j *job) beginRollout(orig *api.Job) *Step {
 	put.Phase, put.Members, put.PlacedHash = record.PhaseRunning, j.rec.Members, put.SpecHash
 	put.ModifyIndex, put.Admitted, put.History = j.rec.ModifyIndex, j.rec.Admitted, j.rec.History
 	put.Rollout = j.rec.NewRollout(deref(j.cur.JobModifyIndex), j.now())
-	put.Reason = fmt.Sprintf("an update of %d members begins, where they are", len(j.states))
+	put.Rollout.Begin(gangspec.Canaries(put.Rollout.Original, orig))
+	put.Reason = put.Rollout.Beginning(len(j.states))
 	put.Note(j.now(), string(KindRollout), put.Reason)
 	step := j.step(KindRollout, put.Reason)
 	mixed, err := j.pin(put, j.pinnable(), j.done()...)
@@ -94,20 +99,21 @@ func (j *job) rollout() *Step {
 	if ro == nil || ro.Failed != "" || rewrite.RollingTo(j.cur) != j.rec.SpecHash || deref(j.cur.JobModifyIndex) <= ro.Index {
 		return nil
 	}
-	rolled, watched := set(ro.Rolled), set(ro.Batch)
-	waits := false
-	for _, s := range j.states {
-		if !watched[placeOf(s)] {
-			continue
-		}
-		healthy, why := j.healthy(s)
-		if why != "" {
-			return j.failRollout(fmt.Sprintf("%s %s", j.who(s), why), s.Member.Group)
-		}
-		waits = waits || !healthy
+	if ro.GivenUp != "" {
+		return j.failRollout(ro.GivenUp, "")
 	}
-	if waits {
-		return nil
+	rolled, watched := set(ro.Rolled), set(ro.Batch)
+	var batched []observe.MemberState
+	for _, s := range j.states {
+		if watched[placeOf(s)] {
+			batched = append(batched, s)
+		}
+	}
+	if step, wait := j.watch(batched, ro.Index, ro.Step, ""); step != nil || wait || ro.Paused {
+		return step
+	}
+	if ro.Canary.Open() {
+		return j.canaries()
 	}
 	batch := j.batch(rolled)
 	if len(batch) == 0 {
@@ -119,6 +125,20 @@ func (j *job) rollout() *Step {
 	next.Index, next.Step = deref(j.cur.JobModifyIndex), j.now()
 	put.Rollout = &next
 	return j.rolloutStep(put)
+}
+
+// watch fails the update if one of the members that had their turn is not well;
+// wait says that this cannot be told yet. since is the job's modify index just
+// before they were started, and at when that was.
+func (j *job) watch(members []observe.MemberState, since uint64, at time.Time, what string) (step *Step, wait bool) {
+	for _, s := range members {
+		healthy, why := j.healthy(s, since, at)
+		if why != "" {
+			return j.failRollout(fmt.Sprintf("%s%s %s", what, j.who(s), why), s.Member.Group), false
+		}
+		wait = wait || !healthy
+	}
+	return nil, wait
 }
 
 // turned counts the members that had their turn.
@@ -146,7 +166,7 @@ func placeOf(s observe.MemberState) rewrite.Place {
 
 func (j *job) rolloutStep(put *record.Record) *Step {
 	put.Note(j.now(), string(KindRollout), put.Reason)
-	job, err := j.pin(put, j.pinnable(), j.done()...)
+	job, err := Mix(put, j.cur, j.pins())
 	if err != nil {
 		return j.stuck(fmt.Sprintf("the update cannot go on: %v", err))
 	}
@@ -168,25 +188,35 @@ func (j *job) endRollout() *Step {
 }
 
 // failRollout stops an update at a member that is not healthy, or takes it
-// back where the user's update block says so.
+// back where the user's update block, or a person, says so. group is the
+// member's; "" is any.
 func (j *job) failRollout(why, group string) *Step {
 	ro := j.rec.Rollout
 	reason := fmt.Sprintf("the update has failed with %d of %d members changed: %s", len(ro.Rolled), len(j.states), why)
+	stay := "the others keep the version before"
+	if ro.Canary.Open() {
+		reason = fmt.Sprintf("the update has failed before its canaries were promoted: %s", why)
+		stay = "the members keep the version before, and the canaries stay beside them; to go back, run nomad job revert or caravan rollback, to go on"
+	}
 	put := j.next(reason)
 	next := *ro
-	if ro.Back != "" || !deref(rewrite.UpdateOf(j.rec.Original, group).AutoRevert) {
+	if ro.Back != "" || !ro.Undo && !j.reverts(group) {
 		next.Failed = reason
-		put.Reason = reason + "; the others keep the version before; submit a corrected job file"
+		put.Reason = reason + "; " + stay + ", submit a corrected job file"
 		put.Rollout = &next
 		put.Note(j.now(), string(KindRollout), put.Reason)
 		step := j.step(KindRollout, put.Reason)
 		step.Put = put
 		return step
 	}
-	put.Reason = reason + "; it is taken back, as auto_revert says; submit a corrected job file"
+	says := "as auto_revert says"
+	if ro.Undo {
+		says = "as was asked for"
+	}
+	put.Reason = reason + "; it is taken back, " + says + "; submit a corrected job file"
 	put.Original, put.Source, put.SpecHash, put.PlacedHash = ro.Original, ro.Source, ro.SpecHash, ro.SpecHash
 	was := set(ro.Rolled)
-	next = record.Rollout{Original: j.rec.Original, Source: j.rec.Source, SpecHash: j.rec.SpecHash, Back: reason, Index: deref(j.cur.JobModifyIndex), Step: j.now()}
+	next = record.Rollout{Original: j.rec.Original, Source: j.rec.Source, SpecHash: j.rec.SpecHash, Back: reason, Index: deref(j.cur.JobModifyIndex), Step: j.now(), Began: ro.Began}
 	for _, s := range j.states {
 		if !was[placeOf(s)] {
 			next.Rolled = append(next.Rolled, record.Place(placeOf(s)))
@@ -196,13 +226,21 @@ func (j *job) failRollout(why, group string) *Step {
 	return j.rolloutStep(put)
 }
 
+// reverts says whether a group's update block asks for auto_revert; "" is any
+// group's.
+func (j *job) reverts(group string) bool {
+	return slices.ContainsFunc(j.rec.Original.TaskGroups, func(g *api.TaskGroup) bool {
+		name := deref(g.Name)
+		return (group == "" || name == group) && deref(gangspec.UpdateOf(j.rec.Original, name).AutoRevert)
+	})
+}
+
 // healthy says whether a member that had its turn is well; why says that it
-// will not be.
-func (j *job) healthy(s observe.MemberState) (ok bool, why string) {
-	ro := j.rec.Rollout
-	u := rewrite.UpdateOf(j.rec.Original, s.Member.Group)
+// will not be. See watch.
+func (j *job) healthy(s observe.MemberState, since uint64, at time.Time) (ok bool, why string) {
+	u := gangspec.UpdateOf(j.rec.Original, s.Member.Group)
 	a := s.Alloc
-	newer := a != nil && a.CreateIndex > ro.Index
+	newer := a != nil && a.CreateIndex > since
 	switch {
 	case newer && s.State == observe.AllocDead:
 		return false, "has failed"
@@ -219,8 +257,8 @@ func (j *job) healthy(s observe.MemberState) (ok bool, why string) {
 		}
 	}
 	limit := max(deref(u.ProgressDeadline), deref(u.HealthyDeadline))
-	if at := ro.Step.Add(limit); at.After(j.now()) {
-		j.look(at)
+	if end := at.Add(limit); end.After(j.now()) {
+		j.look(end)
 		return false, ""
 	}
 	return false, fmt.Sprintf("was not healthy within %s", limit)
@@ -239,7 +277,7 @@ func (j *job) batch(rolled map[rewrite.Place]bool) []record.Place {
 		if rolled[placeOf(s)] || s.Member.Ended {
 			continue
 		}
-		limit := deref(rewrite.UpdateOf(j.rec.Original, s.Member.Group).MaxParallel)
+		limit := deref(gangspec.UpdateOf(j.rec.Original, s.Member.Group).MaxParallel)
 		// Nomad counts max_parallel for each group; so do members that stand
 		// alone. Of gangs it is as many at a time in all.
 		bucket, gang := s.Member.Group, fmt.Sprint(s.Member.Index)
@@ -277,7 +315,8 @@ func (j *job) spare(all []trouble) []trouble {
 // new version of an update under way: what is placed now gets it at once.
 func (j *job) turnedTo(members []model.Member) *record.Record {
 	out := j.next("")
-	if out.Rollout == nil {
+	if out.Rollout == nil || out.Rollout.Canary.Open() {
+		// Before a promotion the version before is the one that members have.
 		return out
 	}
 	next := *out.Rollout

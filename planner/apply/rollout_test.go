@@ -49,6 +49,7 @@ func (f *fakeNomad) resubmit(job *api.Job) {
 	}
 	next := *m.Record
 	next.Rollout = m.Record.NewRollout(*m.Current.JobModifyIndex, f.now)
+	next.Rollout.Begin(gangspec.Canaries(next.Rollout.Original, orig))
 	next.Original, next.SpecHash, next.PlacedHash, next.Held = orig, gangspec.Hash(orig), gangspec.Hash(orig), ""
 	mixed, err := apply.Mix(&next, m.Current, apply.Cluster(v))
 	if err != nil {

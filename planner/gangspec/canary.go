@@ -1,7 +1,7 @@
 package gangspec
 
 import (
-	"slices"
+	"maps"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -20,44 +20,67 @@ func UpdateOf(job *api.Job, group string) *api.UpdateStrategy {
 	return out
 }
 
-// Canaries says how many members of each group of a service job are to run a
-// new version beside the old ones before it is rolled out; nil for a job
-// without canaries. Where members stand alone it is the update block's canary,
-// at most all of them. A gang is one, so whatever canary says above 0 is one
-// gang more: the group's members, or all of the job's.
-func Canaries(job *api.Job) map[string]int {
-	if job == nil || Type(job) != api.JobTypeService {
+// Canaries says how many members of each group of a service job are to run the
+// version next beside the version before until they are promoted; nil for
+// none. Only groups have canaries that the new version restarts, as in Nomad.
+// Where members stand alone it is the update block's canary, at most all of
+// them. A gang is one, so whatever canary says above 0 is one gang more: the
+// group's members, or all of the job's.
+func Canaries(before, next *api.Job) map[string]int {
+	if before == nil || next == nil || Type(next) != api.JobTypeService {
 		return nil
 	}
 	// Faults elsewhere in the contract do not matter here.
-	spec, _ := Parse(job)
-	out, all, any := map[string]int{}, map[string]int{}, false
-	for _, g := range job.TaskGroups {
+	spec, _ := Parse(next)
+	out, all, lone := map[string]int{}, map[string]int{}, false
+	for _, g := range next.TaskGroups {
 		if g == nil || Count(g) == 0 {
 			continue
 		}
-		name, n := deref(g.Name), max(deref(UpdateOf(job, deref(g.Name)).Canary), 0)
+		name := deref(g.Name)
 		all[name] = Count(g)
-		switch {
-		case n == 0:
-		case ownVolume(g) && spec.Gang == model.GangJob:
-			return nil
-		case ownVolume(g):
+		lone = lone || ownVolume(g)
+		switch n := deref(UpdateOf(next, name).Canary); {
+		case n <= 0, ownVolume(g), !restarts(before, next, g):
 		case spec.Gang == model.GangNone:
-			out[name], any = min(n, Count(g)), true
+			out[name] = min(n, Count(g))
 		default:
-			out[name], any = Count(g), true
+			out[name] = Count(g)
 		}
 	}
 	switch {
-	case !any:
+	case len(out) == 0, lone && spec.Gang == model.GangJob:
 		return nil
-	case spec.Gang != model.GangJob:
-		return out
-	case slices.ContainsFunc(job.TaskGroups, ownVolume):
-		return nil
+	case spec.Gang == model.GangJob:
+		return all
 	}
-	return all
+	return out
+}
+
+// restarts says whether the members of a group of the version next run
+// something else than those of the version before. What only says where, how
+// many and how they are updated does not.
+func restarts(before, next *api.Job, g *api.TaskGroup) bool {
+	for _, old := range before.TaskGroups {
+		if old != nil && deref(old.Name) == deref(g.Name) {
+			return Hash(running(before, old)) != Hash(running(next, g))
+		}
+	}
+	return true
+}
+
+// running is a job of what a group's members are started with.
+func running(job *api.Job, g *api.TaskGroup) *api.Job {
+	own := *g
+	own.Count, own.Update, own.Migrate, own.Scaling = nil, nil, nil, nil
+	own.Constraints, own.Affinities, own.Spreads = nil, nil, nil
+	own.ReschedulePolicy, own.Disconnect = nil, nil
+	own.Meta = maps.Clone(job.Meta)
+	if own.Meta == nil {
+		own.Meta = map[string]string{}
+	}
+	maps.Copy(own.Meta, g.Meta)
+	return &api.Job{ID: job.ID, Name: job.Name, Type: job.Type, TaskGroups: []*api.TaskGroup{&own}}
 }
 
 // ownVolume says whether each member of a group has a volume of its own, which

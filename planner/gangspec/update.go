@@ -88,19 +88,29 @@ func Warnings(job *api.Job) []string {
 	if job == nil || Type(job) != api.JobTypeService {
 		return nil
 	}
+	// Faults elsewhere in the contract do not matter here.
+	spec, _ := Parse(job)
 	var out []string
 	for _, g := range job.TaskGroups {
 		if g == nil {
 			continue
 		}
-		u := api.DefaultUpdateStrategy()
-		u.Merge(job.Update)
-		u.Merge(g.Update)
-		if n := deref(u.Canary); n > 0 {
-			out = append(out, fmt.Sprintf("group %q: update.canary = %d is not done: canaries would need GPUs beside those of the job; the update replaces max_parallel = %d gangs at a time, and stops at the first that is not healthy", deref(g.Name), n, deref(u.MaxParallel)))
+		name := deref(g.Name)
+		u := UpdateOf(job, name)
+		n := deref(u.Canary)
+		switch {
+		case n <= 0:
+		case ownVolume(g):
+			out = append(out, fmt.Sprintf("group %q: update.canary = %d is not done: a volume with per_alloc belongs to one member, and a canary beside it would need it too; the update replaces max_parallel = %d gangs at a time", name, n, deref(u.MaxParallel)))
+		case spec.Gang == model.GangGroup && n != Count(g):
+			out = append(out, fmt.Sprintf("group %q: update.canary = %d is one more gang of %d: the group starts together, so it is tried whole", name, n, Count(g)))
+		case spec.Gang == model.GangJob && n != Count(g):
+			out = append(out, fmt.Sprintf("group %q: update.canary = %d is one more gang: all groups of the job start together, so it is tried whole", name, n))
+		case spec.Gang == model.GangNone && n > Count(g):
+			out = append(out, fmt.Sprintf("group %q: update.canary = %d is %d: no more canaries than members", name, n, Count(g)))
 		}
 		if deref(u.HealthCheck) == "manual" {
-			out = append(out, fmt.Sprintf("group %q: update.health_check = \"manual\" is read as \"task_states\": Caravan rolls the update itself, so there is no deployment to mark healthy", deref(g.Name)))
+			out = append(out, fmt.Sprintf("group %q: update.health_check = \"manual\" is read as \"task_states\": Caravan rolls the update itself, and Nomad has no deployment in which a member could be marked healthy", name))
 		}
 	}
 	return out

@@ -43,14 +43,22 @@ func TestRolls(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	job := &api.Job{Update: &api.UpdateStrategy{Canary: ptr(1)}, TaskGroups: []*api.TaskGroup{
-		{Name: ptr("a")}, {Name: ptr("b"), Update: &api.UpdateStrategy{Canary: ptr(0), HealthCheck: ptr("manual")}},
+	job := &api.Job{Update: &api.UpdateStrategy{Canary: ptr(2)}, Meta: map[string]string{"caravan_gang": "group"}, TaskGroups: []*api.TaskGroup{
+		{Name: ptr("a"), Count: ptr(4)}, {Name: ptr("b"), Count: ptr(2), Update: &api.UpdateStrategy{HealthCheck: ptr("manual")}},
+		{Name: ptr("c"), Count: ptr(2), Volumes: map[string]*api.VolumeRequest{"v": {PerAlloc: true}}},
 	}}
 	got := strings.Join(gangspec.Warnings(job), "\n")
-	for _, want := range []string{`group "a": update.canary = 1 is not done`, "max_parallel = 1 gangs at a time", `group "b": update.health_check = "manual"`} {
+	for _, want := range []string{`group "a": update.canary = 2 is one more gang of 4`, `group "b": update.health_check = "manual"`, `group "c": update.canary = 2 is not done: a volume with per_alloc`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("warnings %q, want %q", got, want)
 		}
+	}
+	if strings.Contains(got, `group "b": update.canary`) {
+		t.Errorf("warnings %q about what is done as it says", got)
+	}
+	job.Meta["caravan_gang"] = "none"
+	if got := strings.Join(gangspec.Warnings(job), "\n"); strings.Contains(got, "one more gang") {
+		t.Errorf("warnings %q", got)
 	}
 	job.Type = ptr("batch")
 	if got := gangspec.Warnings(job); got != nil {
@@ -58,51 +66,51 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-func TestResizes(t *testing.T) {
-	base := func() *api.Job {
-		return &api.Job{ID: new("j"), Type: new("service"), Meta: map[string]string{"caravan_gang": "job"}, TaskGroups: []*api.TaskGroup{
-			{Name: new("w"), Count: new(2), Meta: map[string]string{"caravan_min": "1", "caravan_max": "4"}, Tasks: []*api.Task{{Name: "t", Driver: "raw_exec"}}},
-			{Name: new("x"), Tasks: []*api.Task{{Name: "t", Driver: "raw_exec"}}},
-		}}
+func TestCanaries(t *testing.T) {
+	version := func(gang, env string, canaries ...int) *api.Job {
+		j := &api.Job{ID: ptr("j"), Meta: map[string]string{"caravan_gang": gang}}
+		for i, n := range canaries {
+			j.TaskGroups = append(j.TaskGroups, &api.TaskGroup{Name: ptr(string(rune('a' + i))), Count: ptr(2 + i), Update: &api.UpdateStrategy{Canary: ptr(n)},
+				Tasks: []*api.Task{{Name: "t", Driver: "exec", Env: map[string]string{"V": env}}}})
+		}
+		return j
+	}
+	edit := func(j *api.Job, change func(*api.Job)) *api.Job { change(j); return j }
+	perAlloc := func(j *api.Job) {
+		j.TaskGroups[0].Volumes = map[string]*api.VolumeRequest{"v": {PerAlloc: true}}
 	}
 	tests := map[string]struct {
-		change func(*api.Job)
-		want   []gangspec.CountChange
+		next *api.Job
+		want map[string]int
 	}{
-		"nothing":           {func(*api.Job) {}, nil},
-		"a count":           {func(j *api.Job) { j.TaskGroups[0].Count = new(3) }, []gangspec.CountChange{{Group: "w", From: 2, To: 3}}},
-		"a count left out":  {func(j *api.Job) { j.TaskGroups[0].Count = nil }, []gangspec.CountChange{{Group: "w", From: 2, To: 1}}},
-		"two counts":        {func(j *api.Job) { j.TaskGroups[0].Count, j.TaskGroups[1].Count = new(1), new(5) }, []gangspec.CountChange{{Group: "w", From: 2, To: 1}, {Group: "x", From: 1, To: 5}}},
-		"beyond the bounds": {func(j *api.Job) { j.TaskGroups[0].Count = new(5) }, nil},
-		"a bound":           {func(j *api.Job) { j.TaskGroups[0].Count = new(3); j.TaskGroups[0].Meta["caravan_max"] = "5" }, nil},
-		"the environment, too": {func(j *api.Job) {
-			j.TaskGroups[0].Count = new(3)
-			j.TaskGroups[0].Tasks[0].Env = map[string]string{"A": "b"}
-		}, nil},
-		"a group more":          {func(j *api.Job) { j.TaskGroups = append(j.TaskGroups, &api.TaskGroup{Name: new("y")}) }, nil},
-		"a group of other name": {func(j *api.Job) { j.TaskGroups[1].Name = new("y"); j.TaskGroups[0].Count = new(3) }, nil},
-		"what makes it a gang": {func(j *api.Job) {
-			j.Meta, j.TaskGroups = nil, j.TaskGroups[1:]
-			j.TaskGroups[0].Tasks[0].Driver = "caravan"
-		}, nil},
+		"members alone":             {version("none", "2", 1, 2), map[string]int{"a": 1, "b": 2}},
+		"no more than members":      {version("none", "2", 5), map[string]int{"a": 2}},
+		"none asked for":            {version("none", "2", 0, 0), nil},
+		"a gang":                    {version("group", "2", 1, 0), map[string]int{"a": 2}},
+		"the job":                   {version("job", "2", 1, 0), map[string]int{"a": 2, "b": 3}},
+		"nothing changed":           {version("none", "1", 1, 1), nil},
+		"one group changed":         {edit(version("none", "1", 1, 1), func(j *api.Job) { j.TaskGroups[1].Tasks[0].Env["V"] = "2" }), map[string]int{"b": 1}},
+		"the job's meta":            {edit(version("none", "1", 1), func(j *api.Job) { j.Meta["x"] = "y" }), map[string]int{"a": 1}},
+		"only how it is updated":    {edit(version("none", "1", 1), func(j *api.Job) { j.TaskGroups[0].Update.MaxParallel = ptr(7) }), nil},
+		"a volume of each member's": {edit(version("none", "2", 1, 1), perAlloc), map[string]int{"b": 1}},
+		"the same in a gang":        {edit(version("job", "2", 1, 1), perAlloc), nil},
+		"no service":                {edit(version("none", "2", 1), func(j *api.Job) { j.Type = ptr("batch") }), nil},
 	}
-	for name, tt := range tests {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			next := base()
-			tt.change(next)
-			got, ok := gangspec.Resizes(base(), next)
-			if diff := cmp.Diff(tt.want, got); diff != "" || ok != (tt.want != nil) {
-				t.Errorf("%v (-want +got):\n%s", ok, diff)
+			before := version(test.next.Meta["caravan_gang"], "1", 1, 1)
+			if diff := cmp.Diff(test.want, gangspec.Canaries(before, test.next)); diff != "" {
+				t.Errorf("canaries (-want +got):\n%s", diff)
 			}
 		})
 	}
-	alone := &api.Job{ID: new("j"), TaskGroups: []*api.TaskGroup{{Name: new("w"), Tasks: []*api.Task{{Name: "t", Driver: "caravan"}}}}}
-	pair, err := gangspec.Copy(alone)
-	if err != nil {
-		t.Fatal(err)
+	auto := version("none", "2", 1, 1)
+	auto.Update = &api.UpdateStrategy{AutoPromote: ptr(true)}
+	if !gangspec.PromotesItself(auto) {
+		t.Error("auto_promote is not seen")
 	}
-	pair.TaskGroups[0].Count = new(2)
-	if _, ok := gangspec.Resizes(alone, pair); ok {
-		t.Error("one member becomes a gang, and that is no resize")
+	auto.TaskGroups[1].Update.AutoPromote = ptr(false)
+	if gangspec.PromotesItself(auto) {
+		t.Error("one group that does not say auto_promote is enough")
 	}
 }

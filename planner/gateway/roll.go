@@ -25,11 +25,12 @@ func (g *Gateway) roll(r *http.Request, s *submission, old, next *record.Record,
 	}
 	next.Rollout = old.NewRollout(deref(current.JobModifyIndex), g.cfg.Now())
 	next.PlacedIndex, next.History = old.PlacedIndex, old.History
-	next.Reason = fmt.Sprintf("an update of %d members begins, where they are", len(old.Members))
+	next.Rollout.Begin(gangspec.Canaries(next.Rollout.Original, s.original))
+	next.Reason = next.Rollout.Beginning(len(old.Members))
 	next.Note(g.cfg.Now(), "rollout", next.Reason)
 	rolled := make([]rewrite.Place, len(next.Rollout.Rolled))
 	for i, p := range next.Rollout.Rolled {
 		rolled[i] = rewrite.Place(p)
 	}
-	return rewrite.Roll(current, next.Rollout.Original, s.original, old.Members, cluster, rolled)
+	return rewrite.Roll(current, rewrite.Update{Before: next.Rollout.Original, Next: s.original, Members: old.Members, Rolled: rolled}, cluster)
 }

@@ -26,8 +26,8 @@ func served(version string) *api.Job {
 func TestUpdateOfAServiceIsRolled(t *testing.T) {
 	r := newRig(t)
 	resp := decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, served("1"))))
-	if want := "update.canary = 1 is not done"; !strings.Contains(resp.Warnings, want) {
-		t.Errorf("warnings %q, want %q", resp.Warnings, want)
+	if strings.Contains(resp.Warnings, "canary") {
+		t.Errorf("warnings %q", resp.Warnings)
 	}
 	r.admit(t, record.PhaseRunning)
 	old := r.records.data[key]
@@ -35,6 +35,9 @@ func TestUpdateOfAServiceIsRolled(t *testing.T) {
 	rec, job := r.records.data[key], r.nomad.job(t, key)
 	if rec.Rollout == nil || rec.Rollout.SpecHash != old.SpecHash || len(rec.Rollout.Rolled) != 0 || rec.Phase != record.PhaseRunning || len(rec.Members) != 2 {
 		t.Fatalf("record %+v", rec)
+	}
+	if c := rec.Rollout.Canary; !c.Open() || c.Wanted["train"] != 1 || !strings.Contains(rec.Reason, "1 canaries beside them") {
+		t.Errorf("canaries %+v, reason %q", c, rec.Reason)
 	}
 	if rewrite.RollingTo(job) != rec.SpecHash {
 		t.Errorf("the job is on its way to %q, want %q", rewrite.RollingTo(job), rec.SpecHash)

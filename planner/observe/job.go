@@ -129,6 +129,9 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 	if rec != nil && (rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning) {
 		m.Members = pair(originsOf(e.job, rec), rec.Members, allocs, st, rec.Floor())
 		m.Model.Members = inForce(m.Members)
+		if beside := rec.Rollout.Beside(); len(beside) > 0 {
+			m.Canaries = pair(originsOf(e.job, rec), beside, allocs, st, max(rec.Floor(), rec.Rollout.Canary.Index))
+		}
 	} else if rec != nil && rec.Phase == record.PhaseReleased {
 		m.Members = adopt(e.job, allocs, st)
 	} else if rec == nil && !e.gated && live > 0 {
@@ -261,6 +264,7 @@ type origin struct {
 	group string
 	index int
 	split bool
+	slot  int
 }
 
 func originsOf(job *api.Job, rec *record.Record) origins {
@@ -273,7 +277,7 @@ func originsOf(job *api.Job, rec *record.Record) origins {
 			continue
 		}
 		group, index, split := rewrite.Origin(g)
-		out.groups[deref(g.Name)] = origin{group, index, split}
+		out.groups[deref(g.Name)] = origin{group, index, split, rewrite.Slot(g)}
 	}
 	return out
 }
@@ -285,7 +289,7 @@ func (o origins) of(a *api.AllocationListStub) origin {
 		return at
 	}
 	group, index, split := rewrite.OriginByName(o.orig, a.TaskGroup)
-	return origin{group, index, split}
+	return origin{group, index, split, rewrite.SlotByName(o.orig, a.TaskGroup)}
 }
 
 // indexOf is the allocation's index in the user's group, as far as Nomad knows.

@@ -190,6 +190,11 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 		if f.inSnapshot {
 			snap.Jobs = append(snap.Jobs, f.m.Model)
 		}
+		if beside, ok := canaryJob(&f.m); ok {
+			soundMembers(&beside, st)
+			snap.Jobs = append(snap.Jobs, beside)
+			nameCanaries(snap.Allocs, &f.m)
+		}
 	}
 	slices.SortFunc(v.Strays, func(a, b Stray) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))

@@ -19,11 +19,12 @@ import (
 // elsewhere; what ended where it was decided; nothing.
 func pair(origins origins, members []model.Member, allocs []*api.AllocationListStub, st *state, floor uint64) []MemberState {
 	p := &pairing{members: members, origins: origins, st: st,
-		out: make([]MemberState, len(members)), used: map[string]bool{}, byGroup: map[string][]*api.AllocationListStub{}}
+		out: make([]MemberState, len(members)), used: map[string]bool{}, byGroup: map[groupSlot][]*api.AllocationListStub{}}
 	// Newest first: an older allocation on the same node was replaced.
 	for _, a := range slices.Backward(allocs) {
-		group := p.origins.of(a).group
-		p.byGroup[group] = append(p.byGroup[group], a)
+		at := p.origins.of(a)
+		key := groupSlot{at.group, at.slot}
+		p.byGroup[key] = append(p.byGroup[key], a)
 	}
 	for i := range members {
 		p.out[i] = MemberState{Member: members[i], State: AllocNone}
@@ -39,11 +40,18 @@ func pair(origins origins, members []model.Member, allocs []*api.AllocationListS
 	return p.out
 }
 
+// groupSlot names what is a group of its own in Nomad: a canary is not in the
+// place of the member beside it.
+type groupSlot struct {
+	group string
+	slot  int
+}
+
 type pairing struct {
 	members []model.Member
 	origins origins
 	st      *state
-	byGroup map[string][]*api.AllocationListStub
+	byGroup map[groupSlot][]*api.AllocationListStub
 	used    map[string]bool
 	out     []MemberState
 }
@@ -53,7 +61,7 @@ func (p *pairing) round(want func(AllocState, *api.AllocationListStub) bool, fit
 		if p.out[i].Alloc != nil {
 			continue
 		}
-		for _, a := range p.byGroup[p.members[i].Group] {
+		for _, a := range p.byGroup[groupSlot{p.members[i].Group, p.members[i].Slot}] {
 			s := stateOf(a, p.st.nodeStatus(a.NodeID))
 			if p.used[a.ID] || !want(s, a) || !fits(i, a) {
 				continue

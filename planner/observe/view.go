@@ -107,6 +107,8 @@ type Managed struct {
 	// Members pairs the placement in force with the allocations, in the order
 	// of Record.Members. Those of a released job are what Nomad runs of it.
 	Members []MemberState
+	// Canaries pairs the canaries in force of an update with the allocations.
+	Canaries []MemberState
 	// Faults says what is unreadable in the job's contract, one sentence per
 	// fault; such a job is gated and held.
 	Faults []string

@@ -74,12 +74,17 @@ type blob struct {
 	// Before and BeforeSource are of the version that a rollout replaces.
 	Before       *api.Job           `json:"before,omitempty"`
 	BeforeSource *api.JobSubmission `json:"before_source,omitempty"`
+	// Canaries are the rollout's.
+	Canaries []model.Member `json:"canaries,omitempty"`
 }
 
 func blobOf(rec *Record) blob {
 	out := blob{Original: rec.Original, Source: rec.Source, Members: rec.Members}
 	if rec.Rollout != nil {
 		out.Before, out.BeforeSource = rec.Rollout.Original, rec.Rollout.Source
+		if c := rec.Rollout.Canary; c != nil {
+			out.Canaries = c.Members
+		}
 	}
 	return out
 }
@@ -184,6 +189,11 @@ func (e *entry) record() *Record {
 	out.Members = slices.Clone(e.rec.Members)
 	if out.Rollout != nil {
 		rollout := *out.Rollout
+		if rollout.Canary != nil {
+			canary := *rollout.Canary
+			canary.Members = slices.Clone(canary.Members)
+			rollout.Canary = &canary
+		}
 		out.Rollout = &rollout
 	}
 	return &out
@@ -195,6 +205,9 @@ func (h *head) entry(b blob, index uint64) *entry {
 	e.rec.Original, e.rec.Source, e.rec.Members, e.rec.ModifyIndex = b.Original, b.Source, b.Members, index
 	if e.rec.Rollout != nil {
 		e.rec.Rollout.Original, e.rec.Rollout.Source = b.Before, b.BeforeSource
+		if e.rec.Rollout.Canary != nil {
+			e.rec.Rollout.Canary.Members = b.Canaries
+		}
 	}
 	return e
 }

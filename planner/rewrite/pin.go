@@ -40,6 +40,11 @@ func Pin(orig *api.Job, members []model.Member, c *Cluster, done ...Place) (*api
 // not they are not, whatever the nodes show at this moment. Devices vanish
 // while a plugin restarts, and a member whose list comes or goes is restarted.
 func Repin(cur, orig *api.Job, members []model.Member, c *Cluster, done ...Place) (*api.Job, error) {
+	return repin(cur, orig, members, nil, c, done)
+}
+
+// repin is Repin with canaries beside the members.
+func repin(cur, orig *api.Job, members, canaries []model.Member, c *Cluster, done []Place) (*api.Job, error) {
 	job, err := Strip(orig, nil)
 	if err != nil {
 		return nil, err
@@ -50,16 +55,23 @@ func Repin(cur, orig *api.Job, members []model.Member, c *Cluster, done ...Place
 	if err := p.sort(members, done); err != nil {
 		return nil, err
 	}
+	if err := p.sortCanaries(members, canaries); err != nil {
+		return nil, err
+	}
 	if level := c.levelConstraint(p.nodes); level != nil {
 		job.Constraints = append(job.Constraints, marker(), level)
 	}
 	var groups []*api.TaskGroup
 	for _, g := range job.TaskGroups {
+		beside, err := p.canaryGroups(g)
+		if err != nil {
+			return nil, err
+		}
 		pinned, err := p.group(g)
 		if err != nil {
 			return nil, err
 		}
-		groups = append(groups, pinned...)
+		groups = append(append(groups, pinned...), beside...)
 	}
 	job.TaskGroups = groups
 	if p.gang == model.GangJob {
@@ -83,6 +95,8 @@ type pinner struct {
 	members map[string][]model.Member
 	done    map[string][]int
 	nodes   []string
+	// beside pins the canaries.
+	beside *pinner
 	// listed says of the groups that are pinned already whether their GPUs are
 	// listed.
 	listed map[string]bool
@@ -188,7 +202,8 @@ func (p *pinner) group(g *api.TaskGroup) ([]*api.TaskGroup, error) {
 	case len(members)+len(done) == 0:
 		g.Constraints = append(g.Constraints, gate())
 		return []*api.TaskGroup{g}, nil
-	case p.gang != model.GangNone && !p.shares(members) && len(members) > 0:
+	case p.gang != model.GangNone && len(members) > 0 && !p.shares(members) && inOneSlot(members):
+		inSlot(p.job, g, members[0].Slot)
 		p.pin(g, members)
 		return []*api.TaskGroup{g}, nil
 	}
@@ -221,6 +236,7 @@ func (p *pinner) ownGroup(g *api.TaskGroup, m model.Member, alone bool) (*api.Ta
 	if alone {
 		own, err := copyGroup(g)
 		if err == nil {
+			inSlot(p.job, own, m.Slot)
 			p.pin(own, []model.Member{m})
 		}
 		return own, err
@@ -229,6 +245,7 @@ func (p *pinner) ownGroup(g *api.TaskGroup, m model.Member, alone bool) (*api.Ta
 	if err != nil {
 		return nil, err
 	}
+	inSlot(p.job, own, m.Slot)
 	total := gangspec.Count(g)
 	placed := p.metaCount(nameOf(own), total)
 	setMeta(own, gangspec.KeyCount, placed)

@@ -17,33 +17,47 @@ import (
 // on its way to.
 const rollingPrefix = "rolling-"
 
-// Roll returns a service job in the middle of an update, pinned: the members in
-// rolled are of the version next, the others of the version before. Both
-// versions must ask for the same members. cur is the job as it is in Nomad; see
-// Repin.
+// Update is a service job in the middle of an update.
+type Update struct {
+	// Before and Next are the versions, which ask for the same members.
+	Before, Next *api.Job
+	// Members are those of the job, and Rolled the ones that are of the version
+	// Next; the others are of the version Before.
+	Members []model.Member
+	Rolled  []Place
+	// Canaries are of the version Next and run beside the members whose place
+	// they may take, each in a slot in which no member is.
+	Canaries []model.Member
+	// Done are members that have ended and are left out.
+	Done []Place
+}
+
+// Roll returns a service job in the middle of an update, pinned. cur is the job
+// as it is in Nomad; see Repin.
 //
 // The meta of the job is written into every group instead, since another job
 // meta would restart those that are not rolled yet.
-func Roll(cur, before, next *api.Job, members []model.Member, c *Cluster, rolled []Place, done ...Place) (*api.Job, error) {
-	old, err := Repin(cur, before, members, c, done...)
+func Roll(cur *api.Job, u Update, c *Cluster) (*api.Job, error) {
+	old, err := Repin(cur, u.Before, u.Members, c, u.Done...)
 	if err != nil {
 		return nil, fmt.Errorf("pin the version before: %w", err)
 	}
-	job, err := Repin(cur, next, members, c, done...)
+	job, err := repin(cur, u.Next, u.Members, u.Canaries, c, u.Done)
 	if err != nil {
 		return nil, err
 	}
 	is := map[Place]bool{}
-	for _, p := range rolled {
+	for _, p := range u.Rolled {
 		is[p] = true
 	}
 	for i, g := range job.TaskGroups {
 		group, index, split := Origin(g)
-		own := next
+		own := u.Next
+		// The version before knows no canaries.
 		if from := lookup(old, nameOf(g)); from != nil && hasMarker(g.Constraints) && !is[Place{group, index}] {
 			// Members of an unsplit group are rolled together; index is 0 then.
 			if split || !anyOf(is, group) {
-				job.TaskGroups[i], own = from, before
+				job.TaskGroups[i], own = from, u.Before
 			}
 		}
 		meta := maps.Clone(own.Meta)
@@ -57,7 +71,7 @@ func Roll(cur, before, next *api.Job, members []model.Member, c *Cluster, rolled
 	if !hasMarker(job.Constraints) {
 		job.Constraints = append(job.Constraints, marker())
 	}
-	job.Constraints = append(job.Constraints, api.NewConstraint(GateAttribute, "!=", rollingPrefix+gangspec.Hash(next)))
+	job.Constraints = append(job.Constraints, api.NewConstraint(GateAttribute, "!=", rollingPrefix+gangspec.Hash(u.Next)))
 	return job, nil
 }
 
@@ -86,16 +100,6 @@ func RollingTo(job *api.Job) string {
 	return ""
 }
 
-// UpdateOf is a group's update block as Nomad completes it.
-func UpdateOf(job *api.Job, group string) *api.UpdateStrategy {
-	out := api.DefaultUpdateStrategy()
-	out.Merge(job.Update)
-	if g := lookup(job, group); g != nil {
-		out.Merge(g.Update)
-	}
-	return out
-}
-
 // watchHealth has Nomad's clients say whether a member is healthy, by the
 // rules of the user's update block. Without a deployment they go by the
 // migrate block.
@@ -106,7 +110,7 @@ func watchHealth(orig, job *api.Job) {
 	job.Migrate = nil
 	for _, g := range job.TaskGroups {
 		group, _, _ := Origin(g)
-		u := UpdateOf(orig, group)
+		u := gangspec.UpdateOf(orig, group)
 		m := api.DefaultMigrateStrategy()
 		if check := orEmpty(u.HealthCheck); check == "checks" || check == "task_states" {
 			m.HealthCheck = &check

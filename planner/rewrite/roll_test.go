@@ -27,7 +27,7 @@ func TestRoll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mixed, err := rewrite.Roll(pinned, before, next, members, c, []rewrite.Place{{Group: "w", Index: 1}})
+	mixed, err := rewrite.Roll(pinned, rewrite.Update{Before: before, Next: next, Members: members, Rolled: []rewrite.Place{{Group: "w", Index: 1}}}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

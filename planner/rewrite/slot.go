@@ -2,11 +2,13 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/gangspec"
 )
 
@@ -82,20 +84,23 @@ func inSlot(orig *api.Job, g *api.TaskGroup, slot int) {
 		return
 	}
 	group, index, split := Origin(g)
-	g.Name = new(GroupName(orig, group, index, split, slot))
+	name := GroupName(orig, group, index, split, slot)
+	if !split {
+		// One that was split off has had these from splitOff.
+		nameServices(orig, g, g.Services, "")
+		for _, t := range g.Tasks {
+			nameServices(orig, g, t.Services, t.Name)
+			restoreEnv(t, slotEnv(orig, group))
+		}
+		g.Scaling = nil
+	}
+	g.Name = &name
 	setMeta(g, gangspec.KeyGroup, group)
 	setMeta(g, gangspec.KeySlot, strconv.Itoa(slot))
-	if split {
-		return
-	}
-	// A split group has had these from splitOff.
-	g.Scaling = nil
-	user := lookup(orig, group)
-	nameServices(orig, user, g.Services, "")
-	for _, t := range g.Tasks {
-		nameServices(orig, user, t.Services, t.Name)
-		restoreEnv(t, slotEnv(orig, group))
-	}
+}
+
+func inOneSlot(members []model.Member) bool {
+	return !slices.ContainsFunc(members, func(m model.Member) bool { return m.Slot != members[0].Slot })
 }
 
 // slotEnv is what the tasks of a group see that is in a slot: what they would
@@ -116,25 +121,5 @@ func restoreEnv(t *api.Task, env map[string]string) {
 		if _, taken := t.Env[k]; !taken {
 			t.Env[k] = v
 		}
-	}
-}
-
-// tagCanary gives the services of a canary the tags and meta that they are to
-// have until it is promoted, as Nomad's clients do in a deployment. Nomad
-// changes them back without a restart.
-func tagCanary(g *api.TaskGroup) {
-	tag := func(services []*api.Service) {
-		for _, s := range services {
-			if len(s.CanaryTags) > 0 {
-				s.Tags = s.CanaryTags
-			}
-			if len(s.CanaryMeta) > 0 {
-				s.Meta = s.CanaryMeta
-			}
-		}
-	}
-	tag(g.Services)
-	for _, t := range g.Tasks {
-		tag(t.Services)
 	}
 }

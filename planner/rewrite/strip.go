@@ -23,6 +23,7 @@ func Strip(cur, orig *api.Job) (*api.Job, error) {
 	job.Constraints = own(job.Constraints)
 	var groups []*api.TaskGroup
 	byName := map[string]int{}
+	job.TaskGroups = slices.DeleteFunc(job.TaskGroups, IsCanary)
 	for _, g := range job.TaskGroups {
 		if total, ok := userCount(g); ok {
 			g.Count = &total
@@ -167,13 +168,14 @@ func Release(cur, orig *api.Job) (job *api.Job, kept bool, err error) {
 	if calm {
 		job.Update, job.Migrate = orig.Update.Copy(), orig.Migrate.Copy()
 	}
+	job.TaskGroups = slices.DeleteFunc(job.TaskGroups, IsCanary)
 	for _, g := range job.TaskGroups {
 		g.Constraints = own(g.Constraints)
 		group, _, split := Origin(g)
 		if o := lookup(orNone(orig), group); calm && o != nil {
 			g.Update, g.Migrate = o.Update.Copy(), o.Migrate.Copy()
 		}
-		kept = kept || split
+		kept = kept || split || Slot(g) > 0
 		for _, ask := range asks(g) {
 			kept = kept || slices.ContainsFunc(ask.Constraints, isDevicePin)
 		}
