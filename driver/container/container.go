@@ -249,7 +249,12 @@ func Remove(ctx context.Context, host Host, s Spec) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_, err := host.Output(ctx, s.Runtime.Path, "rm", "--force", "--volumes", s.Name)
+	args := []string{"rm", "--force", "--volumes"}
+	if s.Runtime.Name == Podman {
+		// Docker kills at once; podman would wait for the container to end.
+		args = append(args, "--time", "0")
+	}
+	_, err := host.Output(ctx, s.Runtime.Path, append(args, s.Name)...)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "no such container") {
 		return nil
 	}

@@ -253,7 +253,7 @@ func TestLife(t *testing.T) {
 	}
 
 	host.answers = map[string]string{
-		"podman kill --signal SIGUSR1 caravan-a1": "", "podman pause caravan-a1": "", "podman unpause caravan-a1": "", "podman rm --force --volumes caravan-a1": "",
+		"podman kill --signal SIGUSR1 caravan-a1": "", "podman pause caravan-a1": "", "podman unpause caravan-a1": "", "podman rm --force --volumes --time 0 caravan-a1": "",
 		"podman inspect --format {{.State.Pid}}": "4711\n", "podman inspect --format {{.State.OOMKilled}}": "true\n",
 	}
 	for name, f := range map[string]func() error{
