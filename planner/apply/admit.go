@@ -69,9 +69,11 @@ func (a *admission) premature() string {
 		return ""
 	case rec.Phase == record.PhaseRunning && rec.Unpinned && a.runs():
 		return "the members that Nomad placed by itself run on first"
+	case rec.Growth != nil && rec.Growth.Undo != "":
+		return "what a gang was to grow by is taken back first"
 	case rec.Phase == record.PhaseRunning || rec.Phase == record.PhaseAdmitted:
-		if a.job.severally() {
-			return ""
+		if a.job.severally() || rec.Phase == record.PhaseRunning {
+			return a.job.mayGrow(a.decision.Members)
 		}
 	}
 	return fmt.Sprintf("the job is %s", rec.Phase)
@@ -115,13 +117,19 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		rec.Members = append(rec.Members, s.Member)
 	}
 	rec.Members = append(rec.Members, fit...)
+	grown := j.grown(fit)
+	if len(grown) > 0 {
+		rec.Growth = rec.Growth.With(grown)
+	}
 	rec.Rollout = j.turnedTo(fit).Rollout
 	j.ended(rec)
-	if !j.severally() {
+	if !j.severally() && len(grown) == 0 {
 		rec.PlacedIndex = deref(j.cur.JobModifyIndex)
 	}
 	rec.Note(a.round.view.Taken, string(KindAdmit), a.decision.Reason)
-	rec.Admitted, rec.Deadline = a.round.view.Taken, a.round.view.Taken.Add(a.executor.opts.Deadline)
+	if rec.Deadline = a.round.view.Taken.Add(a.executor.opts.Deadline); len(grown) == 0 {
+		rec.Admitted = a.round.view.Taken
+	}
 	if err := a.executor.put(ctx, rec); err != nil {
 		return false, err
 	}
@@ -225,6 +233,9 @@ func (a *admission) dryRun(ctx context.Context, pinned *api.Job) (refused map[st
 	if plan.Annotations != nil && len(plan.Annotations.PreemptedAllocs) > 0 {
 		p := plan.Annotations.PreemptedAllocs[0]
 		return nil, fmt.Sprintf("Nomad would evict %d allocations for it, of job %q among others; turn its own preemption off", len(plan.Annotations.PreemptedAllocs), p.JobID), nil
+	}
+	if why := a.job.disturbed(plan); why != "" {
+		return nil, why, nil
 	}
 	refused = map[string]string{}
 	for _, g := range pinned.TaskGroups {

@@ -103,6 +103,8 @@ const (
 	KindTrim Kind = "trim"
 	// KindRollout: an update of a running service job begins, goes on or ends.
 	KindRollout Kind = "rollout"
+	// KindResize: members come to a gang that runs, or leave it.
+	KindResize Kind = "resize"
 	// KindNote: only the record changes.
 	KindNote Kind = "note"
 	// KindForget: the job has ended, its record goes.

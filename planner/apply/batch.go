@@ -98,7 +98,7 @@ func (j *job) retriable(s observe.MemberState) bool {
 	policy := j.reschedule(s.Member.Group)
 	failures := 0
 	for _, a := range j.m.Allocs {
-		if a.TaskGroup == s.Alloc.TaskGroup && a.ClientStatus == api.AllocClientStatusFailed && a.CreateIndex > j.rec.PriorIndex {
+		if a.TaskGroup == s.Alloc.TaskGroup && a.ClientStatus == api.AllocClientStatusFailed && a.CreateIndex > j.rec.Floor() {
 			failures++
 		}
 	}

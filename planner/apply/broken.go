@@ -19,6 +19,9 @@ import (
 // reason.
 func (j *job) giveUp(bad []trouble, before string) *Step {
 	delete(j.missing, j.key())
+	if step := j.leave(bad, before); step != nil {
+		return step
+	}
 	var step *Step
 	if j.severally() {
 		step = j.trim(bad, before)
@@ -87,7 +90,7 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 		return j.step(KindNote, step.Reason)
 	}
 	step.Put = j.next(reason)
-	step.Put.Phase, step.Put.Unpinned, step.Put.Rollout = record.PhaseRollback, false, nil
+	step.Put.Phase, step.Put.Unpinned, step.Put.Rollout, step.Put.Growth = record.PhaseRollback, false, nil, nil
 	step.Put.RetryAfter = time.Time{}
 	step.Put.TakeRecalls(func(string) bool { return true })
 	switch why {
@@ -116,6 +119,7 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	}
 	put := j.next(reason)
 	put.RetryAfter = time.Time{}
+	put.Growth = put.Growth.Without(func(group string) bool { return groups[group] })
 	gaveUp := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if !groups[name] {

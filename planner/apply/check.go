@@ -330,6 +330,9 @@ func (j *job) resubmitted() *Step {
 	if step := j.beginRollout(orig); step != nil {
 		return step
 	}
+	if step := j.beginResize(orig); step != nil {
+		return step
+	}
 	rec := j.submission(orig)
 	rec.Submitted = time.Unix(0, deref(j.cur.SubmitTime)).UTC()
 	rec.PlacedHash, rec.Members, rec.ModifyIndex = j.rec.PlacedHash, j.rec.Members, j.rec.ModifyIndex

@@ -57,16 +57,22 @@ func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.Allocati
 	f.held(func(_ *api.AllocationListStub, gpu string) { taken[gpu] = true })
 	for _, g := range job.TaskGroups {
 		live := 0
-		busy := map[string]bool{}
+		busy, names := map[string]bool{}, map[string]bool{}
 		for _, a := range f.allocs {
 			if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus != "lost" && a.ClientStatus != "failed" {
 				// A completed member of an earlier version runs again.
 				if a.ClientStatus == "complete" && a.JobVersion != deref(job.Version) {
 					continue
 				}
-				live++
 				busy[a.NodeID] = true
+				if !f.down[a.NodeID] {
+					live++
+					names[a.Name] = true
+				}
 			}
+		}
+		if commit {
+			f.shrink(job, g, live)
 		}
 		for range *g.Count - live {
 			node, ids := f.choose(job, g, taken, busy)
@@ -79,11 +85,16 @@ func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.Allocati
 				taken[id] = true
 			}
 			if commit {
+				free := 0
+				for names[allocName(job, g, free)] {
+					free++
+				}
+				names[allocName(job, g, free)] = true
 				f.index++
 				f.made[fmt.Sprintf("alloc-%d", f.index)] = f.says(job, g)
 				f.allocs = append(f.allocs, &api.AllocationListStub{
 					ID: fmt.Sprintf("alloc-%d", f.index), Namespace: "default", JobID: *job.ID, TaskGroup: *g.Name, NodeID: node,
-					Name: fmt.Sprintf("%s.%s[%d]", *job.ID, *g.Name, live), JobVersion: *job.Version, CreateIndex: f.index,
+					Name: allocName(job, g, free), JobVersion: *job.Version, CreateIndex: f.index,
 					DesiredStatus: "run", ClientStatus: "running", CreateTime: f.now.UnixNano(),
 					AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{"t": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: ids}}}}},
 				})
@@ -92,6 +103,24 @@ func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.Allocati
 		}
 	}
 	return failed
+}
+
+func allocName(job *api.Job, g *api.TaskGroup, index int) string {
+	return fmt.Sprintf("%s.%s[%d]", *job.ID, *g.Name, index)
+}
+
+// shrink stops what is beyond a group's count, the highest indexes first.
+func (f *fakeNomad) shrink(job *api.Job, g *api.TaskGroup, live int) {
+	var of []*api.AllocationListStub
+	for _, a := range f.allocs {
+		if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus == "running" && !f.down[a.NodeID] {
+			of = append(of, a)
+		}
+	}
+	slices.SortFunc(of, func(a, b *api.AllocationListStub) int { return strings.Compare(b.Name, a.Name) })
+	for _, a := range of[:min(len(of), max(0, live-*g.Count))] {
+		a.DesiredStatus = "stop"
+	}
 }
 
 func (f *fakeNomad) held(yield func(a *api.AllocationListStub, gpu string)) {

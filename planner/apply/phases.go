@@ -89,16 +89,9 @@ func (j *job) admitted() *Step {
 	if bad := j.recalled(); len(bad) > 0 {
 		return j.giveUp(bad, "")
 	}
-	var bad []trouble
-	for _, s := range j.states {
-		if s.Member.Ended || s.State == observe.AllocComplete {
-			continue
-		}
-		if t := j.nodeTrouble(s); t != nil {
-			bad = append(bad, *t)
-		} else if s.State == observe.AllocMisplaced {
-			bad = append(bad, *j.trouble(s))
-		}
+	bad := j.unplaceable()
+	if step, is := j.growing(bad); is {
+		return step
 	}
 	if len(bad) > 0 {
 		return j.giveUp(bad, "")
@@ -107,7 +100,7 @@ func (j *job) admitted() *Step {
 	if missing == nil {
 		step := j.step(KindRunning, j.rec.Reason)
 		step.Put = j.next("")
-		step.Put.Phase, step.Put.Attempts = record.PhaseRunning, 0
+		step.Put.Phase, step.Put.Attempts, step.Put.Growth = record.PhaseRunning, 0, nil
 		step.Put.RetryAfter, step.Put.Deadline = time.Time{}, time.Time{}
 		step.Put.EndRecalls()
 		return step
@@ -125,6 +118,23 @@ func (j *job) admitted() *Step {
 		j.look(j.rec.Deadline)
 	}
 	return j.repin()
+}
+
+// unplaceable are the members that will not get their places, so that nobody
+// waits for the deadline.
+func (j *job) unplaceable() []trouble {
+	var bad []trouble
+	for _, s := range j.states {
+		if s.Member.Ended || s.State == observe.AllocComplete {
+			continue
+		}
+		if t := j.nodeTrouble(s); t != nil {
+			bad = append(bad, *t)
+		} else if s.State == observe.AllocMisplaced {
+			bad = append(bad, *j.trouble(s))
+		}
+	}
+	return bad
 }
 
 // settled says whether a member has got its place, whatever became of it since.
@@ -209,6 +219,9 @@ func (j *job) running() *Step {
 	}
 	if len(j.states) == 0 || !j.rewritable() {
 		return nil
+	}
+	if step := j.shrink(); step != nil {
+		return step
 	}
 	if !j.pinsHold() {
 		return j.restore()

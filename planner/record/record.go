@@ -77,6 +77,11 @@ type Record struct {
 	// a gang that is the whole job: what was allocated up to it is of an
 	// earlier placement. 0 where members come and go one by one.
 	PlacedIndex uint64 `json:"placed_index,omitempty"`
+	// KeptIndex is what Floor was before the last change of counts alone, where
+	// what runs ran on; nil if there was none.
+	KeptIndex *uint64 `json:"kept_index,omitempty"`
+	// Growth are members that gangs which run are being given; nil without.
+	Growth *Growth `json:"growth,omitempty"`
 	// Rollout is an update of a running service job that is under way; nil
 	// without one.
 	Rollout *Rollout `json:"rollout,omitempty"`
@@ -269,4 +274,9 @@ func (r *Record) Note(at time.Time, kind, text string) {
 
 // Floor is the index up to which what Nomad has allocated belongs to an
 // earlier submission or placement.
-func (r *Record) Floor() uint64 { return max(r.PriorIndex, r.PlacedIndex) }
+func (r *Record) Floor() uint64 {
+	if r.KeptIndex != nil {
+		return max(*r.KeptIndex, r.PlacedIndex)
+	}
+	return max(r.PriorIndex, r.PlacedIndex)
+}

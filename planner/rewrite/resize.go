@@ -160,6 +160,48 @@ func Resizable(cur *api.Job, group string, members []model.Member, c *Cluster) b
 	return len(members) > 0 && !p.shares(members) && !p.lists(group, members)
 }
 
+// Resize says what stays where it runs when a version of a job differs from
+// the one before in counts only: kept, of the members in force, and anew, the
+// groups whose gangs are placed as a whole once more. Members beyond the count
+// of a gang stay for now: which of them Nomad stops, their allocations say. It
+// is false if the whole job must be placed anew. cur is the job as it is in
+// Nomad, levels are the operator's, as for gangspec.Parse.
+func Resize(cur, before, next *api.Job, members []model.Member, c *Cluster, levels ...string) (kept []model.Member, anew []string, ok bool) {
+	changes, ok := gangspec.Resizes(before, next, levels...)
+	spec, err := gangspec.Parse(next, levels...)
+	if !ok || err != nil || len(members) == 0 {
+		return nil, nil, false
+	}
+	kept = slices.Clone(members)
+	for _, change := range changes {
+		of := func(m model.Member) bool { return m.Group == change.Group }
+		inGroup := slices.DeleteFunc(slices.Clone(kept), func(m model.Member) bool { return !of(m) })
+		elastic := slices.ContainsFunc(spec.Groups, func(b gangspec.Bounds) bool { return b.Group == change.Group && b.Elastic() })
+		ended := slices.ContainsFunc(members, func(m model.Member) bool { return m.Ended && (spec.Gang == model.GangJob || of(m)) })
+		switch {
+		case spec.Gang == model.GangNone:
+			kept = slices.DeleteFunc(kept, func(m model.Member) bool { return of(m) && m.Index >= change.To })
+		case elastic && !ended && Resizable(cur, change.Group, inGroup, c):
+		case spec.Gang == model.GangJob:
+			return nil, nil, false
+		default:
+			kept = slices.DeleteFunc(kept, of)
+			anew = append(anew, change.Group)
+		}
+	}
+	return kept, anew, len(kept) > 0
+}
+
+// Close adds a gate to groups of a pinned job, by the user's names: what runs
+// there runs on, and nothing more is placed.
+func Close(pinned *api.Job, groups []string) {
+	for _, g := range pinned.TaskGroups {
+		if group, _, _ := Origin(g); MayPlace(g) && slices.Contains(groups, group) {
+			g.Constraints = append(g.Constraints, gate())
+		}
+	}
+}
+
 // restMark stands behind the name of a group of the user's in the name of the
 // group of its members that have no place yet.
 const restMark = "-rest"
