@@ -124,10 +124,7 @@ func (w *world) checkJob(key string, want *wanted, v *observe.View, reason strin
 	for _, j := range want.versions {
 		hashes = append(hashes, gangspec.Hash(j))
 	}
-	// After a submission of which nobody knows whether it came through, the
-	// version before it is read back from Nomad, and its update block is lost.
-	readBack := !want.sure && slices.ContainsFunc(want.versions, func(j *api.Job) bool { return versionOf(j) == versionOf(rec.Original) })
-	if !slices.Contains(hashes, rec.SpecHash) && rec.Rollout == nil && !readBack {
+	if !slices.Contains(hashes, rec.SpecHash) && rec.Rollout == nil {
 		w.fail("job %s is not what its user submitted last: the record is of another version (%s)", key, versionOf(rec.Original))
 	}
 	if rec.Reason == "" && m.Model.Hold == "" && reason == "" {

@@ -38,8 +38,14 @@ var found = map[string]struct {
 	"Nomad answers a new version with garbage": {seed: 2, script: []step{
 		{kind: "submit", job: "default/b", node: 3, n: 3, flag: true, looks: 2, spec: shape{typ: "service", gang: "none", counts: []int{3, 4}, gpus: 4}},
 		{kind: "submit", job: "default/c", flag: true, looks: 2, spec: shape{typ: "batch", gang: "none", counts: []int{4, 4}, gpus: 1}},
-		{kind: "fault", job: "default/c", node: 3, n: 2, flag: true, looks: 1},
+		{kind: "fault", job: "default/c", node: 3, n: 2, looks: 1},
 		{kind: "submit", job: "default/b", node: 3, looks: 1, spec: shape{typ: "service", gang: "job", level: "require:rack", counts: []int{3}, gpus: 2}},
+	}},
+	"a new version does not come through, nor is its record put back": {seed: 1, script: []step{
+		{kind: "submit", job: "default/a", looks: 2, spec: shape{typ: "service", gang: "job", counts: []int{1, 1}, gpus: 2, update: true}},
+		{kind: "pass", job: "default/a", looks: 2},
+		{kind: "fault", job: "default/a", node: 1, n: 2, flag: true},
+		{kind: "submit", job: "default/a", spec: shape{typ: "service", gang: "job", counts: []int{1}, gpus: 1}},
 	}},
 	"a stop in the middle of an admission": {seed: 63, script: []step{
 		{kind: "submit", job: "default/c", flag: true, looks: 2, spec: shape{typ: "batch", gang: "group", level: "prefer:node", counts: []int{3}, gpus: 2}},

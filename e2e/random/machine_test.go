@@ -259,7 +259,11 @@ func (w *world) do(s step) {
 		}
 	case "fault":
 		kind := []fault{faultError, faultBusy, faultGarbage, faultLost, faultCut}[s.n%5]
-		w.faults.set(kind, s.node*3+s.n, 1+s.looks*2)
+		count := 1 + s.looks*2
+		if s.flag {
+			count += 3
+		}
+		w.faults.set(kind, s.node*3+s.n, count)
 	case "interleave":
 		w.interleave(s)
 	case "pass":

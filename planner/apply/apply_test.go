@@ -329,6 +329,51 @@ func TestGatewayOnItsWay(t *testing.T) {
 	}
 }
 
+// TestVersionThatNomadNeverGot: the gateway recorded it, and could neither
+// register it nor put the record back.
+func TestVersionThatNomadNeverGot(t *testing.T) {
+	f := newFake(t, 2)
+	e := apply.NewExecutor(f.client, f, options())
+	own := gatedJob("train", "service", "job", 2, 8)
+	own.Update = &api.UpdateStrategy{MaxParallel: ptr(2)}
+	f.submit(own)
+	placed(t, f, run(t, f, e, "running", phase("train", record.PhaseRunning)), "train", 2)
+	before := f.records["default/train"]
+	next := record.Record{Namespace: "default", JobID: "train", Original: fakeJob("train", "service", "job", 1, 4), SpecHash: "x", Phase: record.PhaseQueued,
+		Arriving: f.now, Submitted: f.now, PriorIndex: *f.jobs["train"].JobModifyIndex, Prior: &before, ModifyIndex: before.ModifyIndex}
+	next.Original.TaskGroups[0].Name = ptr("other")
+	if err := f.Put(t.Context(), &next); err != nil {
+		t.Fatal(err)
+	}
+	writes := f.writes
+	e.Execute(t.Context(), f.view(), nil)
+	if f.writes != writes {
+		t.Errorf("something was done while the version was on its way: %v", f.log)
+	}
+	f.now = f.now.Add(record.ArrivingFor)
+	e.Execute(t.Context(), f.view(), nil)
+	rec := f.records["default/train"]
+	if rec.SpecHash != before.SpecHash || rec.Phase != record.PhaseRunning || rec.Original.Update == nil || rec.Prior != nil {
+		t.Errorf("record of %s, %s, update %v; want that of before", rec.SpecHash, rec.Phase, rec.Original.Update)
+	}
+	if len(rec.History) == 0 || !strings.Contains(rec.History[0].Text, "did not reach Nomad") {
+		t.Errorf("history = %+v", rec.History)
+	}
+	f.tick()
+	placed(t, f, run(t, f, e, "running", phase("train", record.PhaseRunning)), "train", 2)
+	// One that did arrive has nothing before it any more.
+	next.ModifyIndex, next.PriorIndex, next.Arriving = f.records["default/train"].ModifyIndex, *f.jobs["train"].JobModifyIndex-1, f.now
+	next.Original, next.SpecHash, next.Phase, next.Members = before.Original, before.SpecHash, before.Phase, before.Members
+	next.Deadline, next.Recalls = f.now, []record.Recall{{Alloc: "x", At: f.now}}
+	if err := f.Put(t.Context(), &next); err != nil {
+		t.Fatal(err)
+	}
+	e.Execute(t.Context(), f.view(), nil)
+	if f.records["default/train"].Prior != nil {
+		t.Error("the version before is kept although it was replaced")
+	}
+}
+
 func TestReleasedIsLeftAlone(t *testing.T) {
 	f := newFake(t, 2)
 	e := apply.NewExecutor(f.client, f, options())

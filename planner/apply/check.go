@@ -177,6 +177,9 @@ func (j *job) next(reason string) *record.Record {
 	if reason != "" {
 		out.Reason = reason
 	}
+	if deref(j.cur.JobModifyIndex) > out.PriorIndex {
+		out.Prior = nil // Nomad has this version
+	}
 	return &out
 }
 
@@ -323,6 +326,9 @@ func (j *job) resubmitted() *Step {
 	if j.userHash() == j.rec.SpecHash {
 		return nil
 	}
+	if was := j.rec.InForce(deref(j.cur.JobModifyIndex)); was != j.rec {
+		return j.notArrived(was)
+	}
 	orig, err := rewrite.Strip(j.cur, j.rec.Original)
 	if err != nil {
 		return j.step(KindNote, fmt.Sprintf("the job cannot be read: %v", err))
@@ -347,6 +353,16 @@ func (j *job) resubmitted() *Step {
 		}
 		step.Index = deref(j.cur.JobModifyIndex)
 	}
+	return step
+}
+
+// notArrived puts the record of the version before back. The gateway could not:
+// Nomad's Variables were away as well when it could not register the new one.
+func (j *job) notArrived(was *record.Record) *Step {
+	step := j.step(KindNote, fmt.Sprintf("a version that was submitted at %s did not reach Nomad, so the one before it stays in force; submit it again",
+		j.rec.Arriving.Format(time.RFC3339)))
+	step.Put = was
+	step.Put.Note(j.now(), string(KindNote), step.Reason)
 	return step
 }
 

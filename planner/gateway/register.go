@@ -213,7 +213,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 	return out, err
 }
 
-// look reads the job and its record; nil for what is not there.
+// look reads the job and the record that tells of it; nil for what is not there.
 func (g *Gateway) look(ctx context.Context, namespace, id string) (*record.Record, *api.Job, error) {
 	rec, err := g.cfg.Records.Get(ctx, namespace, id)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
@@ -222,6 +222,11 @@ func (g *Gateway) look(ctx context.Context, namespace, id string) (*record.Recor
 	current, err := g.current(ctx, namespace, id)
 	if err != nil {
 		return nil, nil, err
+	}
+	if rec != nil && current != nil {
+		// The last submission may not have reached Nomad: what there is, is the
+		// one before it.
+		rec = rec.InForce(deref(current.JobModifyIndex))
 	}
 	return rec, current, nil
 }
@@ -282,6 +287,11 @@ func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, 
 	}
 	if old != nil {
 		next.ModifyIndex = old.ModifyIndex
+		if live(current) {
+			prior := *old
+			prior.Prior = nil
+			next.Prior = &prior
+		}
 		// What still runs of the last submission: the planner stops it before it
 		// places this one, which it knows by PlacedHash ≠ SpecHash.
 		if live(current) {

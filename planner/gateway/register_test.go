@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -216,5 +219,62 @@ func TestRegisterRefusesAbsurdAsks(t *testing.T) {
 		if a.Code != http.StatusBadRequest || !strings.Contains(a.Body.String(), want) {
 			t.Errorf("answer %d %q lacks %q", a.Code, a.Body.String(), want)
 		}
+	}
+}
+
+// TestVersionThatNomadNeverGot: neither the registration nor the putting back of
+// the record comes through. What is submitted then is compared with what runs.
+func TestVersionThatNomadNeverGot(t *testing.T) {
+	more := func(j *api.Job) { j.TaskGroups[0].Count = new(3) }
+	tests := map[string]struct {
+		next     func(*api.Job)
+		wantText string
+		wantHash string
+		// wantRegistered is how many registrations reach Nomad.
+		wantRegistered int
+	}{
+		"the same new version again": {more, "queued", gangspec.Hash(gang(more)), 1},
+		"the version that runs":      {func(*api.Job) {}, "unchanged", "", 0},
+		"another change of it":       {priority(80), "stays on its nodes", gangspec.Hash(gang(priority(80))), 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.running(t)
+			before := r.records.data[key]
+			puts := 0
+			r.records.beforePut = func(*record.Record) error {
+				if puts++; puts > 1 {
+					return errors.New("no leader")
+				}
+				return nil
+			}
+			r.nomad.fail = func(w http.ResponseWriter, req *http.Request, body []byte) bool {
+				if req.Method != http.MethodPut || req.URL.Path != "/v1/jobs" || bytes.Contains(body, []byte(strconv.FormatUint(neverIndex, 10))) {
+					return false
+				}
+				_, _ = io.WriteString(w, "{]<html>")
+				return true
+			}
+			if w := r.do("PUT", "/v1/jobs", registration(t, gang(more))); w.Code != http.StatusBadGateway {
+				t.Fatalf("answer = %d %s", w.Code, w.Body)
+			}
+			r.records.beforePut, r.nomad.fail = nil, nil
+			if got := r.records.data[key]; got.Prior == nil || got.Prior.SpecHash != before.SpecHash || got.Prior.Phase != record.PhaseRunning {
+				t.Fatalf("record = %+v, want the one before in it", got)
+			}
+			registered := len(r.nomad.registrations())
+			contains(t, r.submit(t, gang(test.next)).Warnings, test.wantText)
+			if n := len(r.nomad.registrations()) - registered; n != test.wantRegistered {
+				t.Errorf("%d registrations, want %d", n, test.wantRegistered)
+			}
+			rec := r.records.data[key]
+			if test.wantHash != "" && rec.SpecHash != test.wantHash {
+				t.Errorf("record of %s, want of what was submitted", rec.SpecHash)
+			}
+			if test.wantRegistered > 0 && (rec.Prior == nil || rec.Prior.SpecHash != before.SpecHash || rec.Prior.Prior != nil) {
+				t.Errorf("prior = %+v, want the version that ran", rec.Prior)
+			}
+		})
 	}
 }

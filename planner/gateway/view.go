@@ -154,6 +154,9 @@ func known(rec *record.Record) map[string]*api.Job {
 	if rec != nil && rec.Original != nil {
 		out[rec.SpecHash] = rec.Original
 	}
+	if rec != nil && rec.Prior != nil && rec.Prior.Original != nil {
+		out[rec.Prior.SpecHash] = rec.Prior.Original
+	}
 	if rec != nil && rec.Rollout != nil && rec.Rollout.Original != nil {
 		out[rec.Rollout.SpecHash] = rec.Rollout.Original
 	}

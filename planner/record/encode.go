@@ -74,6 +74,8 @@ type blob struct {
 	// Before and BeforeSource are of the version that a rollout replaces.
 	Before       *api.Job           `json:"before,omitempty"`
 	BeforeSource *api.JobSubmission `json:"before_source,omitempty"`
+	// Prior is of the record before.
+	Prior *blob `json:"prior,omitempty"`
 	// Canaries are the rollout's.
 	Canaries []model.Member `json:"canaries,omitempty"`
 }
@@ -86,13 +88,35 @@ func blobOf(rec *Record) blob {
 			out.Canaries = c.Members
 		}
 	}
+	if rec.Prior != nil {
+		prior := blobOf(rec.Prior)
+		out.Prior = &prior
+	}
 	return out
+}
+
+// fill puts the large part back into a record.
+func (b *blob) fill(rec *Record) {
+	rec.Original, rec.Source, rec.Members = b.Original, b.Source, b.Members
+	if rec.Rollout != nil {
+		rec.Rollout.Original, rec.Rollout.Source = b.Before, b.BeforeSource
+		if rec.Rollout.Canary != nil {
+			rec.Rollout.Canary.Members = b.Canaries
+		}
+	}
+	if rec.Prior != nil && b.Prior != nil {
+		b.Prior.fill(rec.Prior)
+	}
 }
 
 // encode writes a record's head and parts. Equal contents have equal names.
 func encode(rec *Record) (items api.VariableItems, parts []string, blobID string, err error) {
 	small := *rec
 	small.Members = nil
+	if rec.Prior != nil {
+		prior := *rec.Prior
+		prior.Members, small.Prior = nil, &prior
+	}
 	head, err := json.Marshal(small)
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("encode record: %w", err)
@@ -185,8 +209,14 @@ type entry struct {
 // record returns a copy that the caller may change, except for what Original
 // and Source point to.
 func (e *entry) record() *Record {
-	out := e.rec
-	out.Members = slices.Clone(e.rec.Members)
+	out := e.rec.clone()
+	return &out
+}
+
+// clone copies what may be changed.
+func (r *Record) clone() Record {
+	out := *r
+	out.Members = slices.Clone(r.Members)
 	if out.Rollout != nil {
 		rollout := *out.Rollout
 		if rollout.Canary != nil {
@@ -196,19 +226,18 @@ func (e *entry) record() *Record {
 		}
 		out.Rollout = &rollout
 	}
-	return &out
+	if out.Prior != nil {
+		prior := out.Prior.clone()
+		out.Prior = &prior
+	}
+	return out
 }
 
 // entry joins the head with its blob.
 func (h *head) entry(b blob, index uint64) *entry {
 	e := &entry{rec: h.small, blobID: h.blobID, parts: h.parts}
-	e.rec.Original, e.rec.Source, e.rec.Members, e.rec.ModifyIndex = b.Original, b.Source, b.Members, index
-	if e.rec.Rollout != nil {
-		e.rec.Rollout.Original, e.rec.Rollout.Source = b.Before, b.BeforeSource
-		if e.rec.Rollout.Canary != nil {
-			e.rec.Rollout.Canary.Members = b.Canaries
-		}
-	}
+	e.rec.ModifyIndex = index
+	b.fill(&e.rec)
 	return e
 }
 

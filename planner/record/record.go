@@ -102,9 +102,49 @@ type Record struct {
 	// (ArrivingFor), a job that is missing, or that is at PriorIndex still, is
 	// no sign that the record is wrong.
 	Arriving time.Time `json:"arriving,omitzero"`
+	// Prior is the record of the version before, for as long as it is not known
+	// that Nomad has got this one: if it has not, the version before is still in
+	// force, and what it has put aside of the user's job is only here. It has no
+	// Prior of its own.
+	Prior *Record `json:"prior,omitempty"`
+
+	// Avoided are nodes that the job's own preflight has found unfit for it, the
+	// latest last: it is not placed on them for a while. The next submission
+	// forgets them.
+	Avoided []Avoided `json:"avoided,omitempty"`
 
 	// ModifyIndex is the Variable's, for check-and-set. 0: not stored yet.
 	ModifyIndex uint64 `json:"-"`
+}
+
+// Avoided is a node that a job is not placed on.
+type Avoided struct {
+	Node     string `json:"node"`
+	NodeName string `json:"node_name,omitempty"`
+	// Why is what the preflight found.
+	Why   string    `json:"why,omitempty"`
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"`
+}
+
+// maxAvoided bounds how many nodes a job avoids at once.
+const maxAvoided = 64
+
+// Avoid notes that a node is unfit for the job, from now on for that long, and
+// says whether that is news. The list is copied.
+func (r *Record) Avoid(node, name, why string, now time.Time, long time.Duration) bool {
+	next := make([]Avoided, 0, len(r.Avoided)+1)
+	for _, a := range r.Avoided {
+		if a.Node == node && a.At.After(r.Admitted) && now.Before(a.Until) {
+			return false
+		}
+		if a.Node != node && now.Before(a.Until) {
+			next = append(next, a)
+		}
+	}
+	next = append(next, Avoided{Node: node, NodeName: name, Why: why, At: now, Until: now.Add(long)})
+	r.Avoided = next[max(0, len(next)-maxAvoided):]
+	return true
 }
 
 // Failures counts how often members of a gang have failed in a row.
@@ -270,6 +310,20 @@ func (r *Record) Note(at time.Time, kind, text string) {
 	}
 	next := append([]Event{{At: at, Kind: kind, Text: text}}, r.History...)
 	r.History = next[:min(len(next), MaxHistory)]
+}
+
+// InForce is the record that tells of the job as it is in Nomad, where it has
+// the given JobModifyIndex: r, or the one before while r's version has not
+// arrived. It is to be written under r's ModifyIndex.
+func (r *Record) InForce(jobModifyIndex uint64) *Record {
+	// Nomad makes no version of a job that is the same as before, so the index of
+	// such a one need not rise.
+	if r.Prior == nil || jobModifyIndex > r.PriorIndex || r.Prior.SpecHash == r.SpecHash {
+		return r
+	}
+	out := *r.Prior
+	out.ModifyIndex, out.Prior = r.ModifyIndex, nil
+	return &out
 }
 
 // Floor is the index up to which what Nomad has allocated belongs to an

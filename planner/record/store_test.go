@@ -145,8 +145,22 @@ func sample(namespace, job string, members int) *record.Record {
 	return r
 }
 
+// following is the record of a version of which it is not known whether Nomad has
+// it, after one that was being rolled out.
+func following(prior *record.Record) *record.Record {
+	out := sample("default", "train", 0)
+	before := sample("default", "train", 0).Original
+	before.Priority = new(10)
+	prior.Original.Priority = new(20)
+	prior.Rollout = &record.Rollout{Original: before, SpecHash: "old", Rolled: []record.Place{{Group: "w", Index: 1}}}
+	out.PriorIndex, out.Prior = 7, prior
+	return out
+}
+
 func TestStoreRoundTrip(t *testing.T) {
 	tests := map[string]*record.Record{
+		"with the version before": following(sample("default", "train", 3)),
+		"with a large one before": following(sample("default", "train", 512)),
 		"small":           sample("default", "train", 0),
 		"a gang of 512":   sample("default", "train", 512),
 		"hard names":      sample("ünder/score", strings.Repeat("x/y z~", 170), 2),
@@ -361,4 +375,35 @@ func FuzzStoredRecord(f *testing.F) {
 			t.Fatalf("Parse = %v, %v", rec, err)
 		}
 	})
+}
+
+// TestInForce: which of two versions a job in Nomad is of.
+func TestInForce(t *testing.T) {
+	prior := sample("default", "train", 2)
+	prior.SpecHash = "before"
+	same := sample("default", "train", 2)
+	tests := map[string]struct {
+		prior     *record.Record
+		index     uint64
+		wantPrior bool
+	}{
+		"Nomad has this one":             {prior, 8, false},
+		"Nomad has the one before still": {prior, 7, true},
+		"there is none before":           {nil, 7, false},
+		"the same again":                 {same, 7, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			rec := sample("default", "train", 0)
+			rec.PriorIndex, rec.Prior, rec.ModifyIndex = 7, test.prior, 42
+			want := rec
+			if test.wantPrior {
+				copied := *test.prior
+				copied.ModifyIndex, want = 42, &copied
+			}
+			if diff := cmp.Diff(want, rec.InForce(test.index)); diff != "" {
+				t.Errorf("in force (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
