@@ -11,6 +11,9 @@ var (
 	ErrNotRunning = errors.New("not running")
 	// ErrUnsupported is returned where the host lacks what was asked for.
 	ErrUnsupported = errors.New("not supported on this host")
+	// ErrInUse is returned when the cgroup of a workload to be started is not
+	// empty: what is in it has to be reaped first.
+	ErrInUse = errors.New("in use")
 	// ErrSurvivors is returned when processes could not be killed in time.
 	ErrSurvivors = errors.New("processes are left")
 )

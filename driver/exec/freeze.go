@@ -116,43 +116,49 @@ func waitFor(ctx context.Context, file, want string) error {
 // others before its turn comes.
 func (w *Workload) stopAll(ctx context.Context) error {
 	pause := time.Millisecond
+	told := map[processKey]bool{}
 	for {
 		procs, err := w.processes(true)
 		if err != nil {
 			return err
 		}
-		running := 0
+		var running []string
 		for _, pid := range slices.Sorted(maps.Keys(procs)) {
-			if procs[pid].stopped() || w.isInit(pid) {
+			p := procs[pid]
+			key := processKey{pid, p.Starttime}
+			// One that waits inside the kernel stops before it runs again. It
+			// may wait for one that has stopped: the parent after vfork(2).
+			if p.stopped() || w.isInit(pid) || p.State == "D" && told[key] {
 				continue
 			}
-			running++
-			if err := w.host.signalProcess(procs[pid], unix.SIGSTOP); err != nil {
+			running = append(running, fmt.Sprintf("%d (%s, %s)", pid, p.Comm, p.State))
+			if err := w.host.signalProcess(p, unix.SIGSTOP); err != nil {
 				return err
 			}
+			told[key] = true
 		}
-		if running == 0 {
+		if len(running) == 0 {
 			return nil
 		}
 		if err := sleep(ctx, pause); err != nil {
-			return err
+			return fmt.Errorf("these still run: %s: %w", strings.Join(running, ", "), err)
 		}
 		pause = min(2*pause, 50*time.Millisecond)
 	}
 }
 
-// continueAll resumes every process, until none is found that stands still: a
-// stop may still have been on its way.
+// continueAll resumes every process, also one in which a stop is still on its
+// way, until none is found that stands still.
 func (w *Workload) continueAll(ctx context.Context) error {
 	pause := time.Millisecond
-	for {
+	for first := true; ; first = false {
 		procs, err := w.processes(true)
 		if err != nil {
 			return err
 		}
 		stopped := 0
 		for _, pid := range slices.Sorted(maps.Keys(procs)) {
-			if !procs[pid].stopped() {
+			if !procs[pid].stopped() && !first {
 				continue
 			}
 			stopped++

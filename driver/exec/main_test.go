@@ -197,3 +197,5 @@ func ignore(s syscall.Signal) error {
 	signal.Ignore(s)
 	return nil
 }
+
+func pidText(pid int) string { return strconv.Itoa(pid) }

@@ -74,33 +74,38 @@ func (r *registry) stranger(p process) bool {
 	return err == nil && p.Session != own
 }
 
-// reapOrphans reaps the adopted children that have ended.
+// reapOrphans reaps the adopted children that have ended. The kernel's list may
+// leave some out while others go, so it is read until none goes.
 func (h host) reapOrphans() {
 	fs, err := procfs.NewFS(h.proc)
 	if err != nil {
 		return
 	}
-	for _, pid := range h.childPIDs(fs) {
-		p, err := fs.Proc(pid)
-		if err != nil {
-			continue
+	for reaped := true; reaped; {
+		reaped = false
+		for _, pid := range h.childPIDs(fs) {
+			p, err := fs.Proc(pid)
+			if err != nil {
+				continue
+			}
+			stat, err := p.Stat()
+			if err == nil && stat.State == "Z" && children.reap(process{ProcStat: stat}) {
+				reaped = true
+			}
 		}
-		stat, err := p.Stat()
-		if err != nil || stat.State != "Z" {
-			continue
-		}
-		children.reap(process{ProcStat: stat})
 	}
 }
 
 // reap reaps an adopted child. No child is started meanwhile that could take
 // its place.
-func (r *registry) reap(p process) {
+func (r *registry) reap(p process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stranger(p) {
-		_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
+	if !r.stranger(p) {
+		return false
 	}
+	pid, err := unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
+	return err == nil && pid == p.PID
 }
 
 // childPIDs are this process's children. The kernel lists them by the thread

@@ -44,7 +44,8 @@ type Workload struct {
 }
 
 // Start starts a workload. Its error is a *SpecError where the Spec is at
-// fault. The context only bounds the start.
+// fault, and wraps ErrInUse where another one is in its cgroup. The context only
+// bounds the start.
 func Start(ctx context.Context, spec Spec) (*Workload, error) {
 	h, err := here()
 	if err != nil {
@@ -64,6 +65,9 @@ func (h host) start(ctx context.Context, spec Spec) (*Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
 	w := &Workload{host: h, plan: p, groups: h.place(spec), ended: make(chan struct{}), sessions: map[*Session]struct{}{}}
+	if pids := w.groups.pids(); len(pids) > 0 {
+		return nil, fmt.Errorf("start workload %s: %w: processes %v are in its cgroup", spec.ID, ErrInUse, pids)
+	}
 	if err := w.launch(ctx); err != nil {
 		for _, out := range w.outputs {
 			out.close()
@@ -127,14 +131,15 @@ func (w *Workload) reapOrphans() {
 		defer close(w.reaped)
 		defer signal.Stop(ended)
 		for {
+			// First, too: some may have ended before signals were listened to.
+			w.host.reapOrphans()
+			if sleep(ctx, orphanPause) != nil {
+				return
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-ended:
-			}
-			w.host.reapOrphans()
-			if sleep(ctx, orphanPause) != nil {
-				return
 			}
 		}
 	}()

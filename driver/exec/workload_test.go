@@ -141,6 +141,7 @@ func TestNetworkNamespace(t *testing.T) {
 	want := contains(t, spec.Stdout, "net:")
 
 	spec = shell(t, "readlink /proc/self/ns/net")
+	spec.ID += "-2"
 	spec.NetworkNamespace = "/proc/" + strconv.Itoa(holder.PID()) + "/ns/net"
 	for _, pids := range []bool{false, true} {
 		spec.PIDNamespace = pids
@@ -178,5 +179,21 @@ func TestInitLeavesSignalsTheirMeaning(t *testing.T) {
 	}
 	if exit := wait(t, w); exit.Signal != int(unix.SIGTERM) {
 		t.Errorf("exit = %+v, want signal 15: as PID 1 it would have ignored the signal", exit)
+	}
+}
+
+func TestNoTwoWorkloadsInOneCgroup(t *testing.T) {
+	w := start(t, shell(t, "sleep 1000"))
+	if len(w.groups.holders()) == 0 {
+		t.Skip("needs cgroups")
+	}
+	if second, err := Start(soon(t), w.plan.spec); !errors.Is(err, ErrInUse) {
+		if err == nil {
+			_ = second.Close(soon(t))
+		}
+		t.Errorf("second start: %v", err)
+	}
+	if err := w.Signal(0); err != nil {
+		t.Errorf("the first one: %v", err)
 	}
 }
