@@ -87,6 +87,7 @@ func TestReadPlugin(t *testing.T) {
 		Enabled: true, Planners: []string{"http://127.0.0.1:4656"}, Nomad: "http://127.0.0.1:4646",
 		StateDir: "/run/nomad-driver-caravan", JoinTimeout: 10 * time.Minute, FenceAfter: time.Minute,
 		Cgroups: true, Runtimes: []string{"podman", "docker", "apptainer"}, DeniedUsers: []string{},
+		AllowedDevices: []string{"/dev/infiniband/*", "/dev/fuse", "/dev/net/tun"}, GPUSource: "nvml",
 	}
 	tests := map[string]struct {
 		hcl  string
@@ -116,10 +117,15 @@ func TestReadPlugin(t *testing.T) {
 			cgroups = false
 			runtimes = ["apptainer"]
 			allow_runtime_args = true
+			allowed_devices = ["/dev/kvm"]
+			gpu_source = "mock:dgxh100"
+			mock_seed = "s"
+			mock_faults = "/f"
 			denied_users = ["root"]`, func(p *Plugin) {
 			*p = Plugin{
 				Planners: p.Planners, Nomad: p.Nomad, StateDir: "/s", JoinTimeout: time.Hour, Address: "10.0.0.1",
 				Runtimes: []string{"apptainer"}, RuntimeArgs: true, DeniedUsers: []string{"root"},
+				AllowedDevices: []string{"/dev/kvm"}, GPUSource: "mock:dgxh100", MockSeed: "s", MockFaults: "/f",
 			}
 		}},
 	}
@@ -145,6 +151,8 @@ func TestReadPluginFaults(t *testing.T) {
 		join_timeout = "soon"
 		fence_after = "5s"
 		address = "node-1"
+		gpu_source = "mock:abacus"
+		allowed_devices = ["kvm"]
 		runtimes = ["lxc"]`)
 	if err == nil {
 		t.Fatal("no error")
@@ -156,6 +164,7 @@ func TestReadPluginFaults(t *testing.T) {
 		`nomad.address is "ftp://x": allowed is http://HOST:PORT`,
 		`planner.addresses is "10.0.0.1:4656": allowed is http://HOST:PORT`,
 		`planner.cert_file, planner.key_file is "/c, ": allowed is both or none`,
+		`gpu_source is "mock:abacus"`, `allowed_devices is "kvm": allowed is absolute paths`,
 		`runtimes is "lxc": allowed is podman, docker, apptainer`,
 		`state_dir is "run": allowed is an absolute path`,
 	} {
@@ -169,7 +178,7 @@ func TestReadTask(t *testing.T) {
 	plugin := mustPlugin(t, "")
 	defaults := Task{
 		Args: []string{}, RuntimeArgs: []string{}, WorkDir: "/a/main", DeviceIsolation: true, NUMAAffinity: true,
-		Role: RoleRank, JoinTimeout: 10 * time.Minute, CheckpointGrace: 2 * time.Minute, FenceAfter: time.Minute,
+		Role: RoleRank, PortLabel: "rendezvous", JoinTimeout: 10 * time.Minute, CheckpointGrace: 2 * time.Minute, FenceAfter: time.Minute,
 	}
 	tests := map[string]struct {
 		hcl  string
@@ -202,6 +211,7 @@ func TestReadTask(t *testing.T) {
 		"gang": {`
 			command = "x"
 			member = "follow"
+			port_label = "p2p"
 			join_timeout = "1m"
 			checkpoint {
 			  signal = "SIGUSR1"
@@ -214,7 +224,7 @@ func TestReadTask(t *testing.T) {
 			  command = "nccl-test"
 			  args = ["-q"]
 			}`, func(w *Task) {
-			w.Command, w.Role, w.JoinTimeout = "x", RoleFollow, time.Minute
+			w.Command, w.Role, w.PortLabel, w.JoinTimeout = "x", RoleFollow, "p2p", time.Minute
 			w.CheckpointSignal, w.CheckpointGrace, w.CheckpointPaths = "SIGUSR1", 30*time.Second, []string{"/a/main/ckpt/*.pt", "/data/last"}
 			w.ResizeSignal, w.FenceAfter = "SIGUSR2", 0
 			w.Preflight = &Preflight{GPU: true, Command: "nccl-test", Args: []string{"-q"}, Timeout: 2 * time.Minute}

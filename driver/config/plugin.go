@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
 )
@@ -36,6 +37,10 @@ var PluginOptions = []Option{
 	{Key: "cgroups", Type: "bool", Default: "true", Doc: "false keeps the driver from using cgroups"},
 	{Key: "runtimes", Type: "list(string)", Default: `["podman", "docker", "apptainer"]`, Doc: "the container runtimes that tasks may use, in the order of preference"},
 	{Key: "allow_runtime_args", Type: "bool", Default: "false", Doc: "let tasks give arguments of their own to the runtime. Who may do that may do anything on the node"},
+	{Key: "allowed_devices", Type: "list(string)", Default: `["/dev/infiniband/*", "/dev/fuse", "/dev/net/tun"]`, Doc: "device nodes that tasks may open beside those that were reserved for them and the usual ones, as paths and patterns"},
+	{Key: "gpu_source", Type: "string", Default: `"nvml"`, Doc: "where preflights read the health of GPUs: `nvml`, or as the device plugin's `source`. `mock_seed` and `mock_faults` are the device plugin's too"},
+	{Key: "mock_seed", Type: "string", Doc: "for simulated GPUs"},
+	{Key: "mock_faults", Type: "string", Doc: "for simulated GPUs"},
 	{Key: "denied_users", Type: "list(string)", Default: "[]", Doc: "users that tasks may not run as, by name or number"},
 }
 
@@ -52,6 +57,10 @@ type rawPlugin struct {
 	Runtimes         []string    `codec:"runtimes"`
 	AllowRuntimeArgs bool        `codec:"allow_runtime_args"`
 	DeniedUsers      []string    `codec:"denied_users"`
+	AllowedDevices   []string    `codec:"allowed_devices"`
+	GPUSource        string      `codec:"gpu_source"`
+	MockSeed         string      `codec:"mock_seed"`
+	MockFaults       string      `codec:"mock_faults"`
 }
 
 type rawPlanner struct {
@@ -90,6 +99,10 @@ type Plugin struct {
 	Runtimes    []string
 	RuntimeArgs bool
 	DeniedUsers []string
+	// AllowedDevices are paths and patterns of device nodes for every task.
+	AllowedDevices []string
+	// GPUSource, MockSeed and MockFaults are where preflights look.
+	GPUSource, MockSeed, MockFaults string
 }
 
 // PluginSchema describes the plugin block to Nomad.
@@ -99,7 +112,7 @@ func PluginSchema() *hclspec.Spec { return Schema(PluginOptions) }
 func ReadPlugin(cfg base.Config) (Plugin, error) {
 	raw := rawPlugin{
 		Enabled: true, Cgroups: true, StateDir: "/run/nomad-driver-caravan", JoinTimeout: "10m", FenceAfter: "60s",
-		Runtimes: slices.Clone(Runtimes),
+		Runtimes: slices.Clone(Runtimes), GPUSource: nvml.SourceNVML,
 	}
 	if err := cfg.Decode(&raw); err != nil {
 		return Plugin{}, err
@@ -118,6 +131,7 @@ func ReadPlugin(cfg base.Config) (Plugin, error) {
 		JoinTimeout: f.duration("join_timeout", raw.JoinTimeout, 0, time.Second),
 		FenceAfter:  f.duration("fence_after", raw.FenceAfter, 0, 0),
 		Runtimes:    raw.Runtimes, RuntimeArgs: raw.AllowRuntimeArgs, DeniedUsers: raw.DeniedUsers,
+		AllowedDevices: raw.AllowedDevices, GPUSource: raw.GPUSource, MockSeed: raw.MockSeed, MockFaults: raw.MockFaults,
 	}
 	if out.FenceAfter > 0 && out.FenceAfter < leastFence {
 		f.add("fence_after", raw.FenceAfter, fmt.Sprintf("%q for never, or at least %s", "0s", leastFence))
@@ -134,6 +148,14 @@ func ReadPlugin(cfg base.Config) (Plugin, error) {
 	f.ip("address", out.Address)
 	if !filepath.IsAbs(out.StateDir) {
 		f.add("state_dir", out.StateDir, "an absolute path")
+	}
+	if !nvml.ValidSource(out.GPUSource) {
+		f.add("gpu_source", out.GPUSource, nvml.Sources())
+	}
+	for _, d := range out.AllowedDevices {
+		if _, err := filepath.Match(d, ""); err != nil || !filepath.IsAbs(d) {
+			f.add("allowed_devices", d, "absolute paths and patterns as in a shell")
+		}
 	}
 	for _, r := range out.Runtimes {
 		f.oneOf("runtimes", r, Runtimes)

@@ -47,6 +47,7 @@ var TaskOptions = []Option{
 	{Key: "shm_size", Type: "string", Doc: "size of a container's `/dev/shm`, as `\"16g\"`; by default the task's memory limit"},
 	{Key: "member", Type: "string", Default: `"rank"`, Doc: "`rank`: the task counts as its member of the gang and waits at the barrier; `follow`: it starts with the gang and does not count; `none`: it starts at once"},
 	{Key: "processes", Type: "number", Default: "0", Doc: "how many ranks the member has; 0 is one for each GPU, or one"},
+	{Key: "port_label", Type: "string", Default: `"rendezvous"`, Doc: "the label of the group's port that the members meet at, should this one be rank 0; without such a port, a free one of the node's"},
 	{Key: "join_timeout", Type: "string", Doc: "how long to wait at the barrier before the task fails; the plugin's by default"},
 	{Key: "checkpoint", Doc: "how the task makes checkpoints", Block: []Option{
 		{Key: "signal", Type: "string", Doc: "asks for one, as `\"SIGUSR1\"`; without it none is asked for"},
@@ -80,6 +81,7 @@ type rawTask struct {
 	ShmSize         string            `codec:"shm_size"`
 	Member          string            `codec:"member"`
 	Processes       int               `codec:"processes"`
+	PortLabel       string            `codec:"port_label"`
 	JoinTimeout     string            `codec:"join_timeout"`
 	Checkpoint      *rawCheckpoint    `codec:"checkpoint"`
 	ResizeSignal    string            `codec:"resize_signal"`
@@ -114,6 +116,7 @@ type Task struct {
 	ShmSize                       string
 	Role                          Role
 	Processes                     int
+	PortLabel                     string
 	JoinTimeout                   time.Duration
 	CheckpointSignal              string
 	CheckpointGrace               time.Duration
@@ -138,7 +141,7 @@ func TaskSchema() *hclspec.Spec { return Schema(TaskOptions) }
 
 // ReadTask reads a task's config block. The error lists every fault.
 func ReadTask(t driver.TaskConfig, plugin Plugin) (Task, error) {
-	raw := rawTask{DeviceIsolation: true, NUMAAffinity: true, Member: string(RoleRank)}
+	raw := rawTask{DeviceIsolation: true, NUMAAffinity: true, Member: string(RoleRank), PortLabel: "rendezvous"}
 	if err := t.Decode(&raw); err != nil {
 		return Task{}, err
 	}
@@ -151,7 +154,7 @@ func ReadTask(t driver.TaskConfig, plugin Plugin) (Task, error) {
 		PIDNamespace: raw.PIDNamespace, MountNamespace: raw.MountNamespace,
 		DeviceIsolation: raw.DeviceIsolation, NUMAAffinity: raw.NUMAAffinity,
 		Image: raw.Image, Runtime: raw.Runtime, Entrypoint: raw.Entrypoint, RuntimeArgs: raw.RuntimeArgs, ShmSize: raw.ShmSize,
-		Role: Role(raw.Member), Processes: raw.Processes,
+		Role: Role(raw.Member), Processes: raw.Processes, PortLabel: raw.PortLabel,
 		JoinTimeout:      f.duration("join_timeout", raw.JoinTimeout, plugin.JoinTimeout, time.Second),
 		CheckpointSignal: f.signal("checkpoint.signal", raw.Checkpoint.Signal),
 		CheckpointGrace:  f.duration("checkpoint.grace", raw.Checkpoint.Grace, 0, 0),
