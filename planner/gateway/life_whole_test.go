@@ -39,6 +39,7 @@ func TestLifeOfAGang(t *testing.T) {
 		first := s.members("train", 2)
 		s.lacks(s.cli(0, "job", "inspect", "train"), "caravan_gate", "node.unique.id", "distinct_hosts")
 		s.has(s.cli(0, "job", "plan", file), "unchanged")
+		s.has(s.cli(1, "job", "run", s.file(strings.Replace(gangFile, "count = 2", "count = 9", 1))), "cannot start", "nomad job stop train")
 		history := s.cli(0, "job", "history", "-p", "train")
 		s.lacks(history, "caravan_gate", "Constraint")
 		if n := strings.Count(history, "Version "); n != 1 {
@@ -67,9 +68,9 @@ func TestLifeOfAGang(t *testing.T) {
 
 		before := s.members("train", 2)
 		s.cli(0, "job", "tag", "apply", "-name", "good", "train")
-		s.cli(2, "job", "scale", "train", "train", "4")
-		s.until("the smaller gang has stopped", func() error { return s.stopped(before) })
+		s.has(s.cli(1, "job", "scale", "train", "train", "4"), "cannot start")
 		s.cli(either, "job", "scale", "train", "train", "3")
+		s.until("the smaller gang has stopped", func() error { return s.stopped(before) })
 		s.replaced(before, s.members("train", 3))
 		s.has(s.cli(0, "job", "history", "train"), "good")
 

@@ -194,6 +194,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 		if pinned != nil {
 			next.Phase, next.Members, next.PlacedHash = rec.Phase, rec.Members, s.hash
 			next.Submitted, next.Admitted, next.Deadline, next.Reason = rec.Submitted, rec.Admitted, rec.Deadline, rec.Reason
+			next.History, next.Recalls = rec.History, rec.Recalls
 			if pinned, err = g.roll(r, s, rec, next, pinned, current); err != nil {
 				return outcome{}, err
 			}
@@ -202,6 +203,9 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 			out.kept = true
 			return out, err
 		}
+	}
+	if p := g.mayReplace(r, s, rec, current); p != nil {
+		return outcome{}, p
 	}
 	gated, err := rewrite.Gate(s.original)
 	if err != nil {
