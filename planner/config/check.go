@@ -32,6 +32,8 @@ const (
 	maxDeadline    = 24 * time.Hour
 	maxRetry       = 24 * time.Hour
 	maxGatewayWait = 5 * time.Minute
+	maxMaxWaiting  = 1 << 20
+	maxAvoidFor    = 30 * 24 * time.Hour
 	maxLevels      = 16
 	maxMaxHolds    = 10000
 )
@@ -54,6 +56,10 @@ func (l *loader) check(c *Config) {
 		l.fault("admission.retry.initial", c.Admission.RetryInitial.String(), "it must not be greater than admission.retry.max, which is "+c.Admission.RetryMax.String())
 	}
 	l.between("gateway.wait", c.Gateway.Wait, 0, maxGatewayWait)
+	if c.Barrier.MaxWaiting < 1 || c.Barrier.MaxWaiting > maxMaxWaiting {
+		l.fault("barrier.max_waiting", c.Barrier.MaxWaiting, fmt.Sprintf("want 1 to %d", maxMaxWaiting))
+	}
+	l.between("barrier.avoid_for", c.Barrier.AvoidFor, 0, maxAvoidFor)
 	l.checkLevels(c.Levels)
 	if !namespaceName.MatchString(c.State.Namespace) {
 		l.fault("state.namespace", c.State.Namespace, "want a Nomad namespace: letters, digits and dashes, at most 128")

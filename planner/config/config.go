@@ -23,6 +23,7 @@ type Config struct {
 	Topology *Topology
 	State    State
 	Gateway  Gateway
+	Barrier  Barrier
 	// ObserveOnly shows decisions and carries none of them out.
 	ObserveOnly bool
 	// LogLevel is go-hclog's name of it: trace, debug, info, warn, error.
@@ -113,6 +114,15 @@ type Gateway struct {
 	Wait time.Duration
 }
 
+// Barrier is where the members of gangs wait for each other.
+type Barrier struct {
+	// MaxWaiting is how many members' requests may wait at one planner at once.
+	MaxWaiting int
+	// AvoidFor is how long a job is not placed again on a node that its
+	// preflight has found unfit.
+	AvoidFor time.Duration
+}
+
 // The defaults of every key that has one.
 const (
 	DefaultListen       = "127.0.0.1:4656"
@@ -125,6 +135,8 @@ const (
 	DefaultRetryMax     = 5 * time.Minute
 	DefaultNamespace    = "default"
 	DefaultGatewayWait  = 3 * time.Second
+	DefaultMaxWaiting   = 16384
+	DefaultAvoidFor     = time.Hour
 	DefaultLogLevel     = "info"
 	// MetaPrefix and a level's name make the node meta key of that level.
 	MetaPrefix = "caravan_"
@@ -147,6 +159,7 @@ func Default() Config {
 		},
 		State:    State{Namespace: DefaultNamespace},
 		Gateway:  Gateway{Wait: DefaultGatewayWait},
+		Barrier:  Barrier{MaxWaiting: DefaultMaxWaiting, AvoidFor: DefaultAvoidFor},
 		LogLevel: DefaultLogLevel,
 	}
 	for _, name := range model.DefaultLevels {

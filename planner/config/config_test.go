@@ -57,6 +57,10 @@ level "rack" { meta = "rack_name" }
 topology_file = "topology.hcl"
 state { namespace = "ops" }
 gateway { wait = "5s" }
+barrier {
+  max_waiting = 100
+  avoid_for   = "10m"
+}
 observe_only = true
 log_level    = "debug"
 `
@@ -83,6 +87,7 @@ func TestParseFull(t *testing.T) {
 		Topology: &Topology{Path: "/etc/caravan/topology.hcl",
 			Places: map[string]Place{"n1": {Levels: map[string]string{"rack": "r1"}, Line: 1}}},
 		State: State{Namespace: "ops"}, Gateway: Gateway{Wait: 5 * time.Second},
+		Barrier:     Barrier{MaxWaiting: 100, AvoidFor: 10 * time.Minute},
 		ObserveOnly: true, LogLevel: "debug",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -59,6 +59,10 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 	if f.Gateway != nil {
 		l.duration(&c.Gateway.Wait, f.Gateway.Wait, "gateway.wait")
 	}
+	if f.Barrier != nil {
+		set(&c.Barrier.MaxWaiting, f.Barrier.MaxWaiting)
+		l.duration(&c.Barrier.AvoidFor, f.Barrier.AvoidFor, "barrier.avoid_for")
+	}
 	set(&c.ObserveOnly, f.ObserveOnly)
 	set(&c.LogLevel, f.LogLevel)
 }

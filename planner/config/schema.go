@@ -14,6 +14,7 @@ type fileConfig struct {
 	TopologyFile *string        `hcl:"topology_file,optional"`
 	State        *fileState     `hcl:"state,block"`
 	Gateway      *fileGateway   `hcl:"gateway,block"`
+	Barrier      *fileBarrier   `hcl:"barrier,block"`
 	ObserveOnly  *bool          `hcl:"observe_only,optional"`
 	LogLevel     *string        `hcl:"log_level,optional"`
 }
@@ -73,6 +74,11 @@ type fileLevel struct {
 
 type fileState struct {
 	Namespace *string `hcl:"namespace,optional"`
+}
+
+type fileBarrier struct {
+	MaxWaiting *int    `hcl:"max_waiting,optional"`
+	AvoidFor   *string `hcl:"avoid_for,optional"`
 }
 
 type fileGateway struct {

@@ -17,10 +17,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
+	"github.com/caravan-sched/caravan/planner/barrier/identity"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
 )
 
 // Version is the planner's; the build sets it.
@@ -45,6 +48,10 @@ type Daemon struct {
 	lock    locker
 	auth    authorizer
 	gateway http.Handler
+	records *record.Store
+	// barrier is where gangs start together, identity who their members are.
+	barrier  *barrier.Service
+	identity *identity.Verifier
 	// peers reaches the other planners.
 	peers *http.Client
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -146,6 +147,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	}
 	term, leading := d.leads(ctx)
 	if !leading {
+		term = nil
+	}
+	gangs := d.updateBarrier(ctx, term, v)
+	if !leading {
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}
@@ -159,6 +164,12 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	out := outcome{plan: plan}
 	if !d.cfg.ObserveOnly {
 		out = d.carry.Execute(term, v, plan)
+	}
+	if gangs != nil {
+		out.trouble = errors.Join(out.trouble, gangs)
+		if again := d.now().Add(gangsRest); out.due.IsZero() || again.Before(out.due) {
+			out.due = again
+		}
 	}
 	d.remember(v, out)
 	d.metrics.cycleSeconds.Observe(time.Since(began).Seconds())

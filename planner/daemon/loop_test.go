@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
@@ -118,16 +120,54 @@ type fakes struct {
 	observer *fakeObserver
 	carrier  *fakeCarrier
 	lock     *fakeLock
+	// documents are the gangs' states.
+	documents *fakeDocuments
+}
+
+// fakeDocuments holds no state of any gang.
+type fakeDocuments struct{ err error }
+
+func (f *fakeDocuments) List(context.Context) ([]record.Document, error) { return nil, f.err }
+
+func (f *fakeDocuments) Get(context.Context, ...string) (record.Document, error) {
+	return record.Document{}, record.ErrNotFound
+}
+
+func (f *fakeDocuments) Put(context.Context, uint64, []byte, ...string) (uint64, error) {
+	return 1, f.err
+}
+
+func (f *fakeDocuments) Delete(context.Context, ...string) error { return f.err }
+
+// While the states of the gangs cannot be read decisions are carried out all
+// the same, and what is wrong shows.
+func TestGangsThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, f := testDaemon(t, job("a"))
+		f.documents.err = errors.New("no leader")
+		defer start(t, d)()
+		synctest.Wait()
+		if f.carrier.executed != 1 || !strings.Contains(d.trouble.get().Error, "read the gangs' states: no leader") {
+			t.Errorf("executed %d times, trouble %q", f.carrier.executed, d.trouble.get().Error)
+		}
+		f.documents.err = nil
+		time.Sleep(2 * gangsRest)
+		synctest.Wait()
+		if got := d.trouble.get().Error; got != "" {
+			t.Errorf("trouble stays: %q", got)
+		}
+	})
 }
 
 // testDaemon is a daemon with fakes all around it, that leads already.
 func testDaemon(t *testing.T, jobs ...observe.Managed) (*Daemon, fakes) {
-	f := fakes{&fakeObserver{view: viewOf(jobs...)}, &fakeCarrier{}, &fakeLock{}}
+	f := fakes{&fakeObserver{view: viewOf(jobs...)}, &fakeCarrier{}, &fakeLock{}, new(fakeDocuments)}
 	d := &Daemon{
 		cfg: config.Default(), log: hclog.NewNullLogger(), now: time.Now,
 		observe: f.observer, carry: f.carrier, lock: f.lock, decide: waitAll,
 		decisions: newDecisions(), metrics: newMetrics(), wake: make(chan struct{}, 1),
 	}
+	d.barrier = barrier.NewService(barrier.Options{Documents: f.documents, Now: d.now})
 	d.leader.set(t.Context(), "me", nil)
 	return d, f
 }

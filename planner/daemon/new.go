@@ -53,6 +53,8 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		o(d)
 	}
 	records := record.NewStore(client, cfg.State.Namespace)
+	d.records = records
+	d.setUpBarrier(nobody)
 	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now})
 	d.carry = nomadCarrier{
 		executor: apply.NewExecutor(client, records, apply.Options{

@@ -27,12 +27,14 @@ const (
 	KeyCheckpoint = Prefix + "checkpoint"
 	KeyBurst      = Prefix + "burst"
 	KeyBudget     = Prefix + "budget"
+	KeyOnFailure  = Prefix + "on_failure"
+	KeyOnResize   = Prefix + "on_resize"
 )
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
-	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget,
+	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -57,8 +59,18 @@ const (
 	BurstOnly  = "only"
 )
 
-// driverName is Caravan's own task driver, which implies a gang.
-const driverName = "caravan"
+// The values of caravan_on_failure and caravan_on_resize.
+const (
+	FailureRestart  = "restart"
+	FailureContinue = "continue"
+	FailureFail     = "fail"
+
+	ResizeNotify  = "notify"
+	ResizeRestart = "restart"
+)
+
+// DriverName is Caravan's own task driver, which implies a gang.
+const DriverName = "caravan"
 
 // Spec is what a job's author asked for.
 type Spec struct {
@@ -84,6 +96,12 @@ type Spec struct {
 	// Budget is the most money to spend, in the operator's currency; 0 means
 	// as the queue says.
 	Budget float64
+	// OnFailure is what becomes of a gang when one of its members fails: one of
+	// the Failure constants.
+	OnFailure string
+	// OnResize is what becomes of the members that stay when the gang gets
+	// another size: one of the Resize constants.
+	OnResize string
 }
 
 // Bounds are a group's elastic bounds: Min ≤ Count ≤ Max.

@@ -120,6 +120,7 @@ func TestParseReadsEverything(t *testing.T) {
 		"caravan_gang": "group", "caravan_queue": "org/team", "caravan_topology": "require:rack",
 		"caravan_duration": "90m", "caravan_deadline": "36h", "caravan_preempt": "never",
 		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
+		"caravan_on_failure": "continue", "caravan_on_resize": "restart",
 	}
 	job.TaskGroups[0].Meta = map[string]string{"caravan_min": "2", "caravan_max": "8", "caravan_queue": "org/team"}
 	got, err := gangspec.Parse(job)
@@ -130,7 +131,7 @@ func TestParseReadsEverything(t *testing.T) {
 		Gang: model.GangGroup, Queue: "org/team", Topology: model.Topology{Mode: "require", Level: "rack"},
 		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2}},
 		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Checkpoint: 10 * time.Minute,
-		Burst: "allow", Budget: 99.5,
+		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Parse (-want +got):\n%s", diff)
@@ -166,11 +167,15 @@ func TestParseFaults(t *testing.T) {
 			[]string{`group "g": caravan_max = "3": allowed is at least the group's count, 4`}},
 		"count 0": {func(j *api.Job) { j.TaskGroups[0].Count = ptr(0) },
 			[]string{`group "g": count = "0": allowed is 1 or more`}},
-		"no group": {func(j *api.Job) { j.TaskGroups = nil }, []string{"no task group"}},
-		"queue":    {func(j *api.Job) { j.Meta["caravan_queue"] = "a//b" }, []string{"caravan_queue"}},
-		"deadline": {func(j *api.Job) { j.Meta["caravan_deadline"] = "tomorrow" }, []string{"RFC 3339"}},
-		"duration": {func(j *api.Job) { j.Meta["caravan_duration"] = "-1h" }, []string{"above 0"}},
-		"budget":   {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
+		"no group":   {func(j *api.Job) { j.TaskGroups = nil }, []string{"no task group"}},
+		"queue":      {func(j *api.Job) { j.Meta["caravan_queue"] = "a//b" }, []string{"caravan_queue"}},
+		"deadline":   {func(j *api.Job) { j.Meta["caravan_deadline"] = "tomorrow" }, []string{"RFC 3339"}},
+		"duration":   {func(j *api.Job) { j.Meta["caravan_duration"] = "-1h" }, []string{"above 0"}},
+		"on_failure": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "contine" }, []string{`(did you mean "continue"?)`}},
+		"on_failure without room": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "continue" },
+			[]string{"fewer members than count"}},
+		"on_resize": {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
+		"budget":    {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
 		"in a task's meta": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Meta = map[string]string{"caravan_gang": "job"} },
 			[]string{`task "main" of group "g": caravan_gang = "job": the meta of a task is not read`}},
 		"job and group disagree": {func(j *api.Job) {

@@ -53,6 +53,8 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 	spec.Checkpoint = p.duration(KeyCheckpoint)
 	spec.Deadline, spec.DeadlineAfter = p.deadline()
 	spec.Groups = p.bounds()
+	spec.OnFailure = p.onFailure(spec)
+	spec.OnResize = p.word(KeyOnResize, ResizeNotify, []string{ResizeNotify, ResizeRestart})
 	if len(p.faults) > 0 {
 		return spec, &Error{Faults: p.faults}
 	}
@@ -173,13 +175,30 @@ func (p *parser) defaultGang() model.Gang {
 		}
 		members += max(0, Count(g))
 		for _, t := range g.Tasks {
-			own = own || t != nil && t.Driver == driverName
+			own = own || t != nil && t.Driver == DriverName
 		}
 	}
 	if own && members > 1 {
 		return model.GangJob
 	}
 	return model.GangNone
+}
+
+// onFailure reads what the rest of a gang does when a member fails. It can go
+// on only where a gang of fewer members is allowed.
+func (p *parser) onFailure(spec Spec) string {
+	out := p.word(KeyOnFailure, FailureRestart, []string{FailureRestart, FailureContinue, FailureFail})
+	if out != FailureContinue {
+		return out
+	}
+	for _, b := range spec.Groups {
+		if b.Min < b.Count {
+			return out
+		}
+	}
+	where, v := p.setting(KeyOnFailure)
+	p.fault(where, KeyOnFailure, v, "the others can only go on where fewer members than count are allowed; set "+KeyMin+" below it, or write \"restart\" or \"fail\"")
+	return FailureRestart
 }
 
 func (p *parser) queue() string {

@@ -121,6 +121,16 @@ func (c *Client) Release(ctx context.Context, req ReleaseRequest) (ReleaseResult
 	return post[ReleaseResult](ctx, c, req, "release")
 }
 
+// Progress asks how far the gangs of a job are.
+func (c *Client) Progress(ctx context.Context, namespace, job string) (Progress, error) {
+	return get[Progress](ctx, c, "progress", namespace, job)
+}
+
+// Steer suspends, resumes or requeues the gangs of a job.
+func (c *Client) Steer(ctx context.Context, verb Verb, req SteerRequest) (SteerResult, error) {
+	return post[SteerResult](ctx, c, req, string(verb))
+}
+
 func get[T any](ctx context.Context, c *Client, path ...string) (T, error) {
 	return do[T](ctx, c, http.MethodGet, nil, nil, path...)
 }

@@ -61,6 +61,7 @@ type Backend interface {
 	// Authorize checks that Nomad grants the token that right; namespace is
 	// "*" for any.
 	Authorize(ctx context.Context, token string, right Right, namespace string) error
+	Members
 }
 
 // Handler serves the API. It expects paths with Prefix.
@@ -77,6 +78,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET "+Prefix+"/doctor", s.answer(s.doctor))
 	mux.HandleFunc("POST "+Prefix+"/plan", s.answer(s.plan))
 	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
+	s.handleMembers(mux)
 	mux.HandleFunc("/", s.answer(unknown))
 	return mux
 }
@@ -123,8 +125,8 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,snapshot,doctor} or POST " +
-			Prefix + "/{plan,release}",
+		Do: "use GET " + Prefix + "/{status,queue,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,doctor} or POST " +
+			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}
 }
 
@@ -216,6 +218,7 @@ func (s *server) explain(r *http.Request) (any, error) {
 		defer cancel()
 		e, err := s.b.WaitDecision(ctx, namespace, job, r.URL.Query().Get("hash"))
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			e.Gangs = s.b.Gangs(namespace, job)
 			return e, err
 		}
 	}
@@ -224,12 +227,9 @@ func (s *server) explain(r *http.Request) (any, error) {
 	}
 	e, ok := s.b.Explain(namespace, job)
 	if !ok {
-		return nil, &Error{
-			Status:  http.StatusNotFound,
-			Message: fmt.Sprintf("Caravan manages no job %q in namespace %q", job, namespace),
-			Do:      "check the name with nomad job status; a job is managed when it is a service or batch job that asks for a managed device",
-		}
+		return nil, notManaged(namespace, job)
 	}
+	e.Gangs = s.b.Gangs(namespace, job)
 	return e, nil
 }
 
@@ -268,13 +268,15 @@ func (s *server) doctor(r *http.Request) (any, error) {
 	return s.b.Doctor(r.Context()), nil
 }
 
-func decode(r *http.Request, into any) error {
-	b, err := io.ReadAll(io.LimitReader(r.Body, maxRequest+1))
+func decode(r *http.Request, into any) error { return decodeMax(r, into, maxRequest) }
+
+func decodeMax(r *http.Request, into any, limit int) error {
+	b, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
 	switch {
 	case err != nil:
 		return &Error{Status: http.StatusBadRequest, Message: "the request's body cannot be read: " + err.Error()}
-	case len(b) > maxRequest:
-		return &Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request's body has more than %d bytes", maxRequest)}
+	case len(b) > limit:
+		return &Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request's body has more than %d bytes", limit)}
 	}
 	if err := json.Unmarshal(b, into); err != nil {
 		return &Error{Status: http.StatusBadRequest, Message: "the request's body is not the JSON expected: " + err.Error()}

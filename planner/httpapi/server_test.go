@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
@@ -24,6 +25,10 @@ type fakeBackend struct {
 	explain  map[string]Explain
 	released []ReleaseRequest
 	failPlan error
+	// tail is the membership that is sent to those who start, failMember what
+	// members are told in its place.
+	tail       *barrier.Encoded
+	failMember error
 }
 
 func (b *fakeBackend) Status() Status      { return Status{Version: "v", Nomad: Nomad{Error: "500"}} }

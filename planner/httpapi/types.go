@@ -6,6 +6,7 @@ package httpapi
 import (
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
@@ -118,6 +119,8 @@ type Explain struct {
 	// Placement are the members of the placement in force or, in observe_only,
 	// of the one that would be.
 	Placement []Placed `json:"placement,omitempty"`
+	// Gangs are how the gangs are that wait at the barrier or run.
+	Gangs []barrier.Status `json:"gangs,omitempty"`
 	// Faults are what is unreadable in the job's contract.
 	Faults []string `json:"faults,omitempty"`
 	// Attempts counts admissions that failed; RetryAfter is when the next may

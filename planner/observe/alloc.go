@@ -55,7 +55,7 @@ func held(a *api.AllocationListStub, state AllocState, phase phaser) model.Alloc
 	out := model.Alloc{
 		ID: a.ID, Namespace: a.Namespace, Job: a.JobID, Group: a.TaskGroup,
 		Index: allocIndex(a.Name), Node: a.NodeID,
-		GPUs:     allocGPUs(a),
+		GPUs:     AllocGPUs(a),
 		Stopping: state == AllocStopping,
 		Lost:     state == AllocLost,
 	}
@@ -99,8 +99,8 @@ func allocIndex(name string) int {
 	return n
 }
 
-// allocGPUs are the IDs of all devices held, sorted.
-func allocGPUs(a *api.AllocationListStub) []string {
+// AllocGPUs are the IDs of all devices held, sorted.
+func AllocGPUs(a *api.AllocationListStub) []string {
 	if a.AllocatedResources == nil {
 		return nil
 	}

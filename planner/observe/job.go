@@ -241,7 +241,7 @@ func adopt(job *api.Job, allocs []*api.AllocationListStub, st *state) []MemberSt
 		}
 		at := origins.of(a)
 		out = append(out, MemberState{
-			Member: model.Member{Group: at.group, Index: at.indexOf(a), Node: a.NodeID, GPUs: allocGPUs(a)},
+			Member: model.Member{Group: at.group, Index: at.indexOf(a), Node: a.NodeID, GPUs: AllocGPUs(a)},
 			Alloc:  a, State: s,
 		})
 	}

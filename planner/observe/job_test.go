@@ -257,7 +257,7 @@ func TestPairIsAMatching(t *testing.T) {
 			a.ClientStatus = rapid.SampledFrom([]string{"running", "complete", "failed", "unknown"}).Draw(t, "client")
 			allocs = append(allocs, a)
 			for _, m := range members {
-				if a.ClientStatus == "running" && a.NodeID == m.Node && allocGPUs(a)[0] == m.GPUs[0] {
+				if a.ClientStatus == "running" && a.NodeID == m.Node && AllocGPUs(a)[0] == m.GPUs[0] {
 					exact[m.GPUs[0]] = true
 				}
 			}

@@ -83,7 +83,7 @@ func (p *pairing) exact(i int, a *api.AllocationListStub) bool {
 	}
 	want := slices.Clone(p.members[i].GPUs)
 	slices.Sort(want)
-	return slices.Equal(want, allocGPUs(a))
+	return slices.Equal(want, AllocGPUs(a))
 }
 
 // sameGroup says whether the allocation can be the member's at all.

@@ -117,6 +117,12 @@ func (v *variables) reads() int {
 
 func start(t *testing.T) (*variables, func() *record.Store) {
 	t.Helper()
+	v, client := newVariables(t)
+	return v, func() *record.Store { return record.NewStore(client, "") }
+}
+
+func newVariables(t *testing.T) (*variables, *api.Client) {
+	t.Helper()
 	v := &variables{data: map[string]*api.Variable{}}
 	server := httptest.NewServer(v)
 	t.Cleanup(server.Close)
@@ -124,7 +130,7 @@ func start(t *testing.T) (*variables, func() *record.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v, func() *record.Store { return record.NewStore(client, "") }
+	return v, client
 }
 
 // sample is a record; with members > 0 of a gang on whole nodes of 8 GPUs.
@@ -161,10 +167,10 @@ func TestStoreRoundTrip(t *testing.T) {
 	tests := map[string]*record.Record{
 		"with the version before": following(sample("default", "train", 3)),
 		"with a large one before": following(sample("default", "train", 512)),
-		"small":           sample("default", "train", 0),
-		"a gang of 512":   sample("default", "train", 512),
-		"hard names":      sample("ünder/score", strings.Repeat("x/y z~", 170), 2),
-		"without its job": {Namespace: "default", JobID: "bare", Phase: record.PhaseReleased},
+		"small":                   sample("default", "train", 0),
+		"a gang of 512":           sample("default", "train", 512),
+		"hard names":              sample("ünder/score", strings.Repeat("x/y z~", 170), 2),
+		"without its job":         {Namespace: "default", JobID: "bare", Phase: record.PhaseReleased},
 	}
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {

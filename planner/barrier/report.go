@@ -1,0 +1,105 @@
+package barrier
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/driver/gangapi"
+)
+
+// report is what a member has told last. It is kept in memory alone: the next
+// planner is told again.
+type report struct {
+	at       time.Time
+	state    gangapi.MemberState
+	progress *gangapi.Progress
+}
+
+// Report takes what a member tells, and says whether it counts: it does not if
+// the allocation has no place (yet). A member that ended by itself and badly
+// changes the gang's state; see Next.
+func (g *Gang) Report(who Member, req gangapi.ReportRequest, now time.Time) bool {
+	if _, ok := g.byAlloc[who.Alloc]; !ok {
+		return false
+	}
+	at, in := g.inEpoch[who.Alloc]
+	if in && g.state.Runs[at].Task != who.Task {
+		return true // a follower's code is not the gang's
+	}
+	if j := g.joins[who.Alloc]; !in && j != nil && j.task != who.Task {
+		return true
+	}
+	r := g.reports[who.Alloc]
+	if r == nil {
+		r = new(report)
+		g.reports[who.Alloc] = r
+	}
+	r.at, r.state = now, req.State
+	if req.Progress != nil {
+		r.progress = req.Progress
+	}
+	if !in || !g.running() || g.failure != nil || req.Epoch != g.state.epoch() || g.state.Runs[at].Run != req.Run {
+		return true
+	}
+	if e := req.Exit; req.State == gangapi.MemberExited && e != nil && !e.Ordered && (e.Code != 0 || e.Signal != 0 || e.OOM) {
+		g.failure = &failure{alloc: who.Alloc, text: "failed first, " + exitText(*e)}
+	}
+	return true
+}
+
+func exitText(e gangapi.Exit) string {
+	ran := (time.Duration(e.RanMS) * time.Millisecond).Round(time.Second)
+	after := ""
+	if ran > 0 {
+		after = " after " + ran.String()
+	}
+	switch {
+	case e.OOM:
+		return "out of memory" + after
+	case e.Signal != 0:
+		return fmt.Sprintf("by signal %d%s", e.Signal, after)
+	}
+	return fmt.Sprintf("with exit code %d%s", e.Code, after)
+}
+
+// Orders is what the member is told now. It is final if there is no use in
+// waiting for another answer.
+func (g *Gang) Orders(who Member, req gangapi.ReportRequest) (a gangapi.ReportAnswer, final bool) {
+	a.Order = g.orderFor(req)
+	if m := g.state.Membership; m != nil && g.running() && a.Order == nil && req.Epoch == m.Epoch && req.Generation < m.Generation {
+		if _, in := g.inEpoch[who.Alloc]; in {
+			a.Membership = m
+		}
+	}
+	return a, a.Order != nil || a.Membership != nil || req.State == gangapi.MemberExited
+}
+
+// orderFor is the order that the member has not carried out yet; nil if there
+// is none. A member of an epoch that nobody here remembers is left alone.
+func (g *Gang) orderFor(req gangapi.ReportRequest) *gangapi.Order {
+	if req.State == gangapi.MemberExited {
+		return nil
+	}
+	if slices.Contains(g.state.Past, req.Epoch) {
+		end := g.state.End
+		if end == nil {
+			end = &gangapi.Order{Sequence: g.state.Sequence + 1, Kind: gangapi.OrderRestart, Reason: "the gang has started anew without this member"}
+		}
+		if req.State == gangapi.MemberStopping && req.Seen >= end.Sequence {
+			return nil
+		}
+		return end
+	}
+	p := g.state.Pause
+	if p == nil || req.Epoch != g.state.epoch() {
+		return nil
+	}
+	suspended := g.suspended() != ""
+	if suspended && req.State == gangapi.MemberRunning || !suspended && req.State == gangapi.MemberSuspended {
+		if req.Seen < p.Sequence {
+			return p
+		}
+	}
+	return nil
+}

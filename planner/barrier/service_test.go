@@ -1,0 +1,678 @@
+package barrier_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/driver/gangapi"
+	"github.com/caravan-sched/caravan/driver/rendezvous"
+	"github.com/caravan-sched/caravan/planner/barrier"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+func TestAllStartTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, nil)
+		people := r.people(4)
+		// The last one is late.
+		early := make(chan []started)
+		go func() { early <- together(people[:3]...) }()
+		time.Sleep(25 * time.Second)
+		a, err := r.service.Join(t.Context(), people[0].who, gangapi.JoinRequest{Run: "run-0", Attempt: 1, Address: "10.0.0.1", Port: 29500, GPUs: gpus(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := gangapi.JoinAnswer{State: gangapi.JoinWaiting, Reason: "waiting for gang: 3 of 4 joined, n3 missing", Joined: 3, Size: 4,
+			Missing: []gangapi.Missing{{Group: "w", Index: 3, NodeName: "n3", Why: "has not joined yet"}}}
+		if diff := cmp.Diff(want, a.Answer); diff != "" {
+			t.Errorf("the answer of one that waits (-want +got):\n%s", diff)
+		}
+		last := people[3].wait()
+		all := append(<-early, last)
+		for i, s := range all {
+			if s.State != gangapi.JoinStart || s.at.Sub(all[0].at).Abs() > 10*time.Millisecond {
+				t.Errorf("member %d starts at %v, member 0 at %v: %+v", i, s.at, all[0].at, s.JoinAnswer)
+			}
+			if diff := cmp.Diff(all[0].Membership, s.Membership); diff != "" {
+				t.Errorf("member %d has another membership (-0 +%d):\n%s", i, i, diff)
+			}
+		}
+		m := all[0].Membership
+		if m.MasterAddr != "10.0.0.1" || m.MasterPort != 29500 || m.Generation != 1 || len(m.Members) != 4 || m.Members[2].Processes != perNode {
+			t.Errorf("membership %+v", m)
+		}
+		if err := rendezvous.Validate(*m); err != nil {
+			t.Error(err)
+		}
+		if r.docs.puts != 1 {
+			t.Errorf("%d writes for one start, want 1", r.docs.puts)
+		}
+	})
+}
+
+// What is late, comes twice or is old neither starts anybody nor keeps anybody
+// from starting.
+func TestTheBarrierIsNotConfused(t *testing.T) {
+	tests := map[string]struct {
+		// disturb happens while three of four wait.
+		disturb func(r *rig, people []*person)
+		// wantFourth is what happens then to the fourth.
+		wantFourth gangapi.JoinState
+	}{
+		"one asks twice": {func(r *rig, p []*person) { go p[0].ask(); go p[0].ask() }, gangapi.JoinStart},
+		"one has gone": {func(r *rig, p []*person) {
+			ctx, cancel := context.WithCancel(r.t.Context())
+			gone := r.member(3, 3)
+			go r.service.Join(ctx, gone.who, gone.join)
+			time.Sleep(time.Second)
+			// It was the last, so the barrier opens; but a start that one does not
+			// hear of is told again when it asks again.
+			cancel()
+		}, gangapi.JoinStart},
+		"another task of a member": {func(r *rig, p []*person) {
+			other := r.member(0, 0)
+			other.who.Task, other.join.GPUs = "sidecar", nil
+			if a, err := other.ask(); err != nil || a.State != gangapi.JoinRefused || !strings.Contains(a.Reason, `task "rank" is the member`) {
+				r.t.Errorf("the other task was told %+v, %v", a, err)
+			}
+		}, gangapi.JoinStart},
+		"an allocation of an older version": {func(r *rig, p []*person) {
+			old := r.member(3, 7)
+			r.cluster.add(3, 7)
+			r.cluster.members = r.cluster.members[:4]
+			r.update()
+			go func() { time.Sleep(time.Second); r.update() }()
+			if a := old.wait(); a.State != gangapi.JoinRefused || !strings.Contains(a.Reason, "in no member's place") {
+				r.t.Errorf("the old one was told %+v", a.JoinAnswer)
+			}
+		}, gangapi.JoinStart},
+		"an allocation that is to be stopped": {func(r *rig, p []*person) {
+			r.cluster.alloc(3, func(a *api.AllocationListStub) { a.DesiredStatus = "stop" })
+			r.cluster.members[3].State = observe.AllocStopping
+			r.update()
+			go func() { time.Sleep(time.Second); r.update() }()
+		}, gangapi.JoinRefused},
+		"an allocation that Nomad does not know": {func(r *rig, p []*person) {
+			made := r.member(9, 9)
+			go func() { time.Sleep(time.Second); r.update() }()
+			if a := made.wait(); a.State != gangapi.JoinRefused || !strings.Contains(a.Reason, "that Nomad knows") {
+				r.t.Errorf("the made-up one was told %+v", a.JoinAnswer)
+			}
+		}, gangapi.JoinStart},
+		"other GPUs than planned": {func(r *rig, p []*person) {
+			wrong := r.member(3, 3)
+			wrong.join.GPUs = []string{"GPU-9-0", "GPU-3-1"}
+			if a := wrong.wait(); a.State != gangapi.JoinRefused || a.Reason != "it was to have 2 GPUs (GPU-3-0, GPU-3-1), and was granted 2 GPUs (GPU-3-1, GPU-9-0)" {
+				r.t.Errorf("it was told %+v", a.JoinAnswer)
+			}
+		}, gangapi.JoinStart},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 4, nil)
+				people := r.people(4)
+				rest := make(chan []started, 1)
+				go func() { rest <- together(people[:3]...) }()
+				time.Sleep(3 * time.Second)
+				test.disturb(r, people)
+				if got := people[3].wait(); got.State != test.wantFourth {
+					t.Errorf("the fourth was told %+v, want %s", got.JoinAnswer, test.wantFourth)
+				}
+				if test.wantFourth != gangapi.JoinStart {
+					if r.docs.puts != 0 {
+						t.Error("the others were let go")
+					}
+					synctest.Wait()
+					r.cluster.record(func(rec *record.Record) { rec.Phase = record.PhaseQueued })
+					r.update()
+					time.Sleep(11 * time.Second)
+					r.update()
+				}
+				for i, s := range <-rest {
+					if s.State != test.wantFourth {
+						t.Errorf("member %d was told %+v, want %s", i, s.JoinAnswer, test.wantFourth)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A poll that ended a while ago is nobody who waits.
+func TestWhoHasGoneDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		people := r.people(2)
+		people[0].join.WaitMS = 1000
+		if a, err := people[0].ask(); err != nil || a.State != gangapi.JoinWaiting {
+			t.Fatal(a, err)
+		}
+		time.Sleep(barrier.PollGrace + time.Second)
+		people[1].join.WaitMS = 1000
+		if a, err := people[1].ask(); err != nil || a.State != gangapi.JoinWaiting || a.Joined != 1 {
+			t.Fatal(a, err)
+		}
+	})
+}
+
+func TestAFailoverForgetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, nil)
+		people := r.people(3)
+		// The first planner stores the start, and ends before it has told anybody.
+		waiting := make(chan []started, 1)
+		go func() { waiting <- together(people[:2]...) }()
+		time.Sleep(time.Second)
+		r.docs.hold = make(chan struct{})
+		third := make(chan started, 1)
+		go func() { third <- people[2].wait() }()
+		synctest.Wait()
+		held := r.docs.hold
+		r.docs.hold = nil
+		close(held)
+		synctest.Wait()
+		if r.docs.puts != 1 {
+			t.Fatalf("%d writes, want 1", r.docs.puts)
+		}
+		r.lead()
+		all := append(<-waiting, <-third)
+		for i, s := range all {
+			if s.State != gangapi.JoinStart || s.Membership.Epoch != all[0].Membership.Epoch {
+				t.Errorf("member %d was told %+v", i, s.JoinAnswer)
+			}
+		}
+		// And later still everybody is told the same.
+		r.lead()
+		for i, s := range together(people...) {
+			if diff := cmp.Diff(all[0].Membership, s.Membership); diff != "" {
+				t.Errorf("member %d after the failover (-before +after):\n%s", i, diff)
+			}
+		}
+		if r.docs.puts != 1 {
+			t.Errorf("%d writes, want 1", r.docs.puts)
+		}
+	})
+}
+
+func TestNobodyStartsBeforeItIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		fails := 3
+		r.docs.fail = func() error {
+			if fails--; fails >= 0 {
+				return errors.New("no leader")
+			}
+			return nil
+		}
+		began := time.Now()
+		for _, s := range together(r.people(2)...) {
+			if s.State != gangapi.JoinStart || s.at.Sub(began) < 3*time.Second {
+				t.Errorf("told %+v after %v", s.JoinAnswer, s.at.Sub(began))
+			}
+		}
+	})
+}
+
+func TestOneFailsAllKnow(t *testing.T) {
+	elastic := map[string]string{"caravan_min": "2", "caravan_max": "4"}
+	with := func(onFailure string) map[string]string {
+		out := map[string]string{"caravan_on_failure": onFailure}
+		for k, v := range elastic {
+			out[k] = v
+		}
+		return out
+	}
+	const reason = `ranks 4 to 5 (member 2 of group "w") on n2 failed first, with exit code 3 after 1m1s`
+	t.Run("restart", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 4, nil)
+			people := r.begin(4)
+			people[2].report(gangapi.MemberExited, exits(3))
+			for _, i := range []int{0, 1, 3} {
+				a := people[i].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+				if a.Order == nil || a.Order.Kind != gangapi.OrderRestart || a.Order.Reason != reason {
+					t.Fatalf("member %d was told %+v", i, a.Order)
+				}
+				// What comes of the order is no failure.
+				people[i].report(gangapi.MemberExited, func(q *gangapi.ReportRequest) { q.Exit = &gangapi.Exit{Signal: 15, Ordered: true} })
+				people[i].join.Attempt++
+			}
+			old := people[0].m.Epoch
+			people[2].join.Run = "run-2-again"
+			for i, s := range together(people...) {
+				if s.State != gangapi.JoinStart || s.Membership.Epoch == old || s.Membership.Generation != 1 {
+					t.Errorf("member %d was told %+v", i, s.JoinAnswer)
+				}
+			}
+			if a := people[0].report(gangapi.MemberRunning, nil); a.Order != nil || !a.Attached {
+				t.Errorf("after the new start: %+v", a)
+			}
+			// One that has heard of nothing, and is still in the old epoch, leaves it.
+			people[1].m = &rendezvous.Membership{Epoch: old}
+			people[1].seen = 0
+			if a := people[1].report(gangapi.MemberRunning, nil); a.Order == nil || a.Order.Kind != gangapi.OrderRestart {
+				t.Errorf("of the old epoch: %+v", a)
+			}
+		})
+	})
+	t.Run("fail", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 4, map[string]string{"caravan_on_failure": "fail"})
+			people := r.begin(4)
+			people[2].report(gangapi.MemberExited, exits(3))
+			a := people[0].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+			if a.Order == nil || a.Order.Kind != gangapi.OrderFail || a.Order.Reason != reason {
+				t.Fatalf("told %+v", a.Order)
+			}
+			people[2].join.Run = "again"
+			if s := people[2].wait(); s.State != gangapi.JoinRefused || !strings.Contains(s.Reason, reason) {
+				t.Errorf("the one that failed was told %+v", s.JoinAnswer)
+			}
+			// Placed anew it may start again.
+			for i := range r.cluster.members {
+				r.cluster.alloc(i, func(a *api.AllocationListStub) { a.DesiredStatus = "stop" })
+			}
+			r.cluster.members = nil
+			var next []*person
+			for i := range 4 {
+				r.cluster.add(i, i+4)
+				next = append(next, r.member(i, i+4))
+			}
+			r.update()
+			for _, s := range together(next...) {
+				if s.State != gangapi.JoinStart {
+					t.Errorf("told %+v", s.JoinAnswer)
+				}
+			}
+			time.Sleep(time.Millisecond)
+			go func() { time.Sleep(time.Second); r.update() }()
+			if a := people[0].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 }); !a.Gone || a.Attached {
+				t.Errorf("one of before was told %+v", a)
+			}
+		})
+	})
+	t.Run("continue", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 4, with("continue"))
+			people := r.begin(4)
+			epoch := people[0].m.Epoch
+			people[2].report(gangapi.MemberExited, exits(3))
+			for _, i := range []int{0, 1, 3} {
+				a := people[i].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+				if a.Order != nil || a.Membership == nil || a.Membership.Epoch != epoch || a.Membership.Generation != 2 || len(a.Membership.Members) != 3 {
+					t.Fatalf("member %d was told %+v", i, a)
+				}
+			}
+			// It comes back, and joins those who went on.
+			people[2].join.Run = "again"
+			s := people[2].wait()
+			if s.State != gangapi.JoinStart || s.Membership.Epoch != epoch || s.Membership.Generation != 3 || len(s.Membership.Members) != 4 {
+				t.Fatalf("told %+v", s.JoinAnswer)
+			}
+			a := people[0].report(gangapi.MemberRunning, nil)
+			if a.Membership == nil || a.Membership.Generation != 3 || a.Membership.Members[0].Alloc != people[0].who.Alloc {
+				t.Errorf("told %+v", a)
+			}
+			// Below the least number the gang cannot go on.
+			for i := range 3 {
+				people[i].report(gangapi.MemberRunning, nil)
+				people[i].report(gangapi.MemberExited, exits(3))
+				synctest.Wait()
+			}
+			a = people[3].report(gangapi.MemberRunning, nil)
+			if a.Order == nil || a.Order.Kind != gangapi.OrderRestart || !strings.Contains(a.Order.Reason, "1 are left, and 2 must be") {
+				t.Errorf("told %+v", a)
+			}
+		})
+	})
+}
+
+// A member that ends by itself and well is not missed, but the gang cannot
+// start again without it.
+func TestACompletedMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, nil)
+		people := r.begin(3)
+		people[0].report(gangapi.MemberExited, exits(0))
+		r.cluster.members[0].State = observe.AllocComplete
+		r.cluster.alloc(0, func(a *api.AllocationListStub) { a.ClientStatus = "complete" })
+		r.update()
+		if a := people[1].report(gangapi.MemberRunning, nil); a.Order != nil || a.Membership != nil {
+			t.Errorf("told %+v", a)
+		}
+		people[2].report(gangapi.MemberExited, exits(1))
+		a := people[1].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+		if a.Order == nil || a.Order.Kind != gangapi.OrderFail || !strings.Contains(a.Order.Reason, "has completed") {
+			t.Errorf("told %+v", a.Order)
+		}
+	})
+}
+
+// A task that comes back without a word of how it ended has failed.
+func TestAMemberStartsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, nil)
+		people := r.begin(3)
+		people[1].join.Run = "after a crash"
+		back := make(chan started, 1)
+		go func() { back <- people[1].wait() }()
+		for _, i := range []int{0, 2} {
+			a := people[i].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+			if a.Order == nil || a.Order.Kind != gangapi.OrderRestart || !strings.Contains(a.Order.Reason, `(member 1 of group "w") on n1 has started again`) {
+				t.Fatalf("told %+v", a.Order)
+			}
+			people[i].join.Attempt++
+		}
+		for _, s := range append(together(people[0], people[2]), <-back) {
+			if s.State != gangapi.JoinStart {
+				t.Errorf("told %+v", s.JoinAnswer)
+			}
+		}
+	})
+}
+
+func TestTheSizeChanges(t *testing.T) {
+	elastic := map[string]string{"caravan_min": "2", "caravan_max": "6"}
+	t.Run("an elastic gang shrinks and grows while it runs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 4, elastic)
+			people := r.begin(4)
+			time.Sleep(time.Minute)
+			r.cluster.members = r.cluster.members[:3]
+			r.cluster.alloc(3, func(a *api.AllocationListStub) { a.DesiredStatus = "stop" })
+			r.update()
+			a := people[0].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+			if a.Membership == nil || a.Membership.Generation != 2 || len(a.Membership.Members) != 3 || a.Membership.Min != 2 || a.Membership.Max != 6 {
+				t.Fatalf("told %+v", a)
+			}
+			r.cluster.add(3, 4)
+			r.cluster.add(4, 5)
+			r.update()
+			fresh := []*person{r.member(3, 4), r.member(4, 5)}
+			for i, s := range together(fresh...) {
+				if s.State != gangapi.JoinStart || s.Membership.Generation != 3 || len(s.Membership.Members) != 5 || s.Membership.Epoch != people[0].m.Epoch || s.StartInMS != 0 {
+					t.Errorf("new member %d was told %+v", i, s.JoinAnswer)
+				}
+			}
+			for _, p := range people[:3] {
+				if a := p.report(gangapi.MemberRunning, nil); a.Order != nil || a.Membership == nil || a.Membership.Members[0].Alloc != people[0].who.Alloc || a.Membership.MasterPort != 29500 {
+					t.Errorf("told %+v", a)
+				}
+			}
+		})
+	})
+	t.Run("one new member does not come", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 3, elastic)
+			people := r.begin(3)
+			r.cluster.add(3, 4)
+			r.cluster.add(4, 5)
+			r.update()
+			began := time.Now()
+			s := r.member(3, 4).wait()
+			if took := time.Since(began); s.State != gangapi.JoinStart || len(s.Membership.Members) != 4 || took < 29*time.Second || took > 32*time.Second {
+				t.Errorf("after %v it was told %+v", took, s.JoinAnswer)
+			}
+			if a := people[0].report(gangapi.MemberRunning, nil); a.Membership == nil || len(a.Membership.Members) != 4 {
+				t.Errorf("told %+v", a)
+			}
+		})
+	})
+	for name, meta := range map[string]map[string]string{
+		"a gang of a fixed size is restarted":        nil,
+		"an elastic gang that wants to be restarted": {"caravan_min": "2", "caravan_max": "6", "caravan_on_resize": "restart"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 3, meta)
+				people := r.begin(3)
+				r.cluster.add(3, 4)
+				r.update()
+				// Nobody is disturbed before the new one is there.
+				if a := people[0].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 }); a.Order != nil {
+					t.Fatalf("told %+v", a.Order)
+				}
+				fresh := r.member(3, 4)
+				back := make(chan started, 1)
+				go func() { back <- fresh.wait() }()
+				for _, p := range people {
+					a := p.report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.WaitMS = 5000 })
+					if a.Order == nil || a.Order.Kind != gangapi.OrderRestart || a.Order.Reason != "the gang changes from 3 to 4 members" {
+						t.Fatalf("told %+v", a.Order)
+					}
+					p.join.Attempt++
+				}
+				for _, s := range append(together(people...), <-back) {
+					if s.State != gangapi.JoinStart || len(s.Membership.Members) != 4 {
+						t.Errorf("told %+v", s.JoinAnswer)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestSuspendAndResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		if _, err := r.service.Suspend(t.Context(), "ml", "other", true, "x"); !errors.Is(err, barrier.ErrNoGang) {
+			t.Errorf("an unknown job: %v", err)
+		}
+		people := r.begin(2)
+		suspend := func(on bool, want int) {
+			t.Helper()
+			if n, err := r.service.Suspend(t.Context(), "ml", "train", on, "suspended by an operator"); n != want || err != nil {
+				t.Fatalf("%d gangs changed, want %d; %v", n, want, err)
+			}
+		}
+		suspend(false, 0)
+		suspend(true, 1)
+		suspend(true, 0)
+		a := people[0].report(gangapi.MemberRunning, nil)
+		if a.Order == nil || a.Order.Kind != gangapi.OrderSuspend || a.Order.Reason != "suspended by an operator" {
+			t.Fatalf("told %+v", a.Order)
+		}
+		if a := people[0].report(gangapi.MemberSuspended, nil); a.Order != nil {
+			t.Errorf("told %+v again", a.Order)
+		}
+		// Another planner takes over; member 1 has not heard of it yet.
+		r.lead()
+		if a := people[1].report(gangapi.MemberRunning, nil); a.Order == nil || a.Order.Kind != gangapi.OrderSuspend {
+			t.Fatalf("told %+v", a.Order)
+		}
+		if st := r.service.Gangs("ml", "train"); len(st) != 1 || st[0].Phase != "suspended" || st[0].Reason != "suspended by an operator" {
+			t.Errorf("shown as %+v", st)
+		}
+		suspend(false, 1)
+		for _, p := range people {
+			if a := p.report(gangapi.MemberSuspended, nil); a.Order == nil || a.Order.Kind != gangapi.OrderResume {
+				t.Errorf("told %+v", a.Order)
+			}
+			if a := p.report(gangapi.MemberRunning, nil); a.Order != nil {
+				t.Errorf("told %+v again", a.Order)
+			}
+		}
+	})
+}
+
+func TestAnUnfitNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		sick := r.member(1, 1)
+		sick.join.WaitMS = 1000
+		sick.join.Fault = &gangapi.NodeFault{Check: "gpu", GPU: "GPU-1-1", Detail: "XID 79"}
+		a, err := sick.ask()
+		if err != nil || a.State != gangapi.JoinWaiting || a.Reason != "the preflight found the node unfit (gpu of GPU GPU-1-1: XID 79); the gang is moved" {
+			t.Errorf("it was told %+v, %v", a, err)
+		}
+		want := []barrier.Unfit{{Namespace: "ml", Job: "train", Node: "node-1", NodeName: "n1", Fault: *sick.join.Fault}}
+		if diff := cmp.Diff(want, r.unfit); diff != "" {
+			t.Errorf("told to the planner (-want +got):\n%s", diff)
+		}
+		healthy := r.member(0, 0)
+		healthy.join.WaitMS = 1000
+		if a, err = healthy.ask(); err != nil || a.State != gangapi.JoinWaiting || !strings.Contains(a.Reason, "its node is unfit: gpu of GPU GPU-1-1: XID 79") {
+			t.Errorf("the other was told %+v, %v", a, err)
+		}
+	})
+}
+
+func TestProgressIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		people := r.begin(2)
+		people[1].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) {
+			q.Progress = &gangapi.Progress{Step: new(int64(120)), Throughput: new(31.5), Checkpoint: &gangapi.Checkpoint{AgeMS: 4000, Step: new(int64(100))}}
+		})
+		time.Sleep(10 * time.Second)
+		st := r.service.Gangs("ml", "train")
+		if len(st) != 1 || st[0].Phase != "running" || st[0].Epoch != people[0].m.Epoch || len(st[0].Members) != 2 {
+			t.Fatalf("shown as %+v", st)
+		}
+		m := st[0].Members[1]
+		if *m.Step != 120 || *m.Throughput != 31.5 || *m.CheckpointAgeMS != 14_000 || *m.CheckpointStep != 100 || m.State != gangapi.MemberRunning {
+			t.Errorf("member 1 is shown as %+v", m)
+		}
+	})
+}
+
+func TestWhoDoesNotWait(t *testing.T) {
+	tests := map[string]struct {
+		change    func(r *rig)
+		who       func(p *person)
+		want      gangapi.JoinState
+		wantWords string
+	}{
+		"a job that is not managed": {nil, func(p *person) { p.who.Job = "other" }, gangapi.JoinAlone, "does not manage"},
+		"a released job":            {func(r *rig) { r.cluster.record(func(rec *record.Record) { rec.Phase = record.PhaseReleased }) }, nil, gangapi.JoinAlone, "released"},
+		"members one by one":        {func(r *rig) { r.cluster.job.Model.Gang = "none" }, nil, gangapi.JoinAlone, "one by one"},
+		"one by one with other GPUs": {func(r *rig) { r.cluster.job.Model.Gang = "none" },
+			func(p *person) { p.join.GPUs = []string{"GPU-9-0"} }, gangapi.JoinRefused, "was granted 1 GPU (GPU-9-0)"},
+		"a gang that is taken back": {func(r *rig) {
+			r.cluster.job.Record.Phase, r.cluster.job.Record.Reason = record.PhaseRollback, "n1 is lost"
+		}, nil, gangapi.JoinRefused, "n1 is lost"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 2, nil)
+				if test.change != nil {
+					test.change(r)
+				}
+				r.update()
+				p := r.member(0, 0)
+				if test.who != nil {
+					test.who(p)
+				}
+				go func() { time.Sleep(time.Second); r.update() }()
+				if s := p.wait(); s.State != test.want || !strings.Contains(s.Reason, test.wantWords) {
+					t.Errorf("told %+v, want %s with %q", s.JoinAnswer, test.want, test.wantWords)
+				}
+			})
+		})
+	}
+}
+
+func TestRequestsThatCannotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		for name, change := range map[string]func(*gangapi.JoinRequest){
+			"run":       func(q *gangapi.JoinRequest) { q.Run = "a\nb" },
+			"attempt":   func(q *gangapi.JoinRequest) { q.Attempt = 0 },
+			"address":   func(q *gangapi.JoinRequest) { q.Address = "0.0.0.0" },
+			"port":      func(q *gangapi.JoinRequest) { q.Port = 70000 },
+			"gpus":      func(q *gangapi.JoinRequest) { q.GPUs = []string{"a,b"} },
+			"processes": func(q *gangapi.JoinRequest) { q.Processes = -1 },
+		} {
+			p := r.member(0, 0)
+			change(&p.join)
+			if _, err := p.ask(); !errors.Is(err, barrier.ErrRequest) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: error %v", name, err)
+			}
+		}
+		if _, err := r.service.Report(t.Context(), r.member(0, 0).who, gangapi.ReportRequest{State: "dancing"}); !errors.Is(err, barrier.ErrRequest) {
+			t.Errorf("a state that there is not: %v", err)
+		}
+	})
+}
+
+func TestPollsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		r.service = barrier.NewService(barrier.Options{Documents: r.docs, Now: time.Now, MaxPolls: 1})
+		r.update()
+		ctx, cancel := context.WithCancel(t.Context())
+		p := r.member(0, 0)
+		done := make(chan error)
+		go func() { _, err := r.service.Join(ctx, p.who, p.join); done <- err }()
+		synctest.Wait()
+		if _, err := r.member(1, 1).ask(); !errors.Is(err, barrier.ErrBusy) {
+			t.Errorf("the second: %v, want %v", err, barrier.ErrBusy)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the first: %v", err)
+		}
+		q := r.member(1, 1)
+		q.join.WaitMS = 10
+		// The first one has gone only now, and may be back in a moment.
+		if a, err := q.ask(); err != nil || a.State != gangapi.JoinStart {
+			t.Errorf("then: %+v, %v", a, err)
+		}
+	})
+}
+
+func TestAGangIsForgottenWithItsJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		r.begin(2)
+		if len(r.docs.data) != 1 {
+			t.Fatalf("%d documents, want 1", len(r.docs.data))
+		}
+		v := r.cluster.view()
+		v.Managed = nil
+		v.Unseen = []observe.Unseen{{}}
+		if err := r.service.Update(t.Context(), r.term, v); err != nil || len(r.docs.data) != 1 {
+			t.Fatalf("what is hidden is forgotten: %v, %d documents", err, len(r.docs.data))
+		}
+		v.Unseen = nil
+		if err := r.service.Update(t.Context(), r.term, v); err != nil || len(r.docs.data) != 0 {
+			t.Fatalf("%v, %d documents, want none", err, len(r.docs.data))
+		}
+	})
+}
+
+func TestAFollowerStartsWithItsGang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		follower := r.member(0, 0)
+		follower.who.Task = "logs"
+		follower.join = gangapi.JoinRequest{Run: "logs", Attempt: 1, WaitMS: 10_000, Follow: true}
+		a, err := follower.ask()
+		if err != nil || a.State != gangapi.JoinWaiting || a.Joined != 0 {
+			t.Fatalf("alone: %+v, %v", a, err)
+		}
+		all := together(append(r.people(2), follower)...)
+		for i, s := range all {
+			if s.State != gangapi.JoinStart || len(s.Membership.Members) != 2 {
+				t.Errorf("%d: %+v", i, s.JoinAnswer)
+			}
+		}
+		// How it ends is its own business.
+		follower.report(gangapi.MemberExited, exits(1))
+		p := r.member(0, 0)
+		p.m = all[0].Membership
+		if a := p.report(gangapi.MemberRunning, nil); a.Order != nil {
+			t.Errorf("told %+v", a.Order)
+		}
+	})
+}
