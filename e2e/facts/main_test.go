@@ -15,6 +15,7 @@ import (
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/plugintest"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 )
 
@@ -36,6 +37,7 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
+	plugintest.ServeIfStarted()
 	dir, err := os.MkdirTemp("", "caravan-facts-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,6 +52,9 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	for name, c := range suite.up {
+		if c == nil {
+			continue // it did not start
+		}
 		if err := c.Stop(); err != nil {
 			fmt.Fprintf(os.Stderr, "stop %s: %v\n", name, err)
 			code = 1
@@ -79,30 +84,32 @@ func spec() devcluster.Spec {
 	return s
 }
 
-// backend returns a shared cluster, started when it is first asked for.
-func backend(t *testing.T, name string) devcluster.Cluster {
+// backend returns a cluster that tests share by its purpose, started when it is
+// first asked for.
+func backend(t *testing.T, name, purpose string, spec func() devcluster.Spec) devcluster.Cluster {
 	t.Helper()
 	suite.mu.Lock()
 	defer suite.mu.Unlock()
-	if suite.up[name] == nil && suite.errs[name] == nil {
+	key := name + " for " + purpose
+	if suite.up[key] == nil && suite.errs[key] == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
-		suite.up[name], suite.errs[name] = startBackend(ctx, name)
+		suite.up[key], suite.errs[key] = startBackend(ctx, name, spec())
 	}
-	if err := suite.errs[name]; err != nil {
-		t.Fatalf("start %s: %v", name, err)
+	if err := suite.errs[key]; err != nil {
+		t.Fatalf("start %s: %v", key, err)
 	}
-	return suite.up[name]
+	return suite.up[key]
 }
 
-func startBackend(ctx context.Context, name string) (devcluster.Cluster, error) {
+func startBackend(ctx context.Context, name string, spec devcluster.Spec) (devcluster.Cluster, error) {
 	var c devcluster.Cluster
 	var err error
 	if name == devcluster.BackendDevNomad {
-		c, err = devnomad.StartWith(ctx, spec(), devnomad.Options{LostAfter: time.Second})
+		c, err = devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: time.Second})
 	} else {
 		bin, _ := nomadproc.Find()
-		c, err = nomadproc.Start(ctx, bin, spec())
+		c, err = nomadproc.Start(ctx, bin, spec)
 	}
 	if err != nil {
 		return nil, err
@@ -114,13 +121,17 @@ func startBackend(ctx context.Context, name string) (devcluster.Cluster, error) 
 }
 
 // each runs a fact on every back end there is.
-func each(t *testing.T, fact func(t *testing.T, e *env)) {
+func each(t *testing.T, fact func(t *testing.T, e *env)) { eachOf(t, "placement", spec, fact) }
+
+// eachOf is each on clusters for another purpose.
+func eachOf(t *testing.T, purpose string, spec func() devcluster.Spec, fact func(t *testing.T, e *env)) {
+	t.Helper()
 	names := []string{devcluster.BackendDevNomad}
 	if _, ok := nomadproc.Find(); ok {
 		names = append(names, devcluster.BackendNomad)
 	}
 	for _, name := range names {
-		t.Run(name, func(t *testing.T) { fact(t, newEnv(t, backend(t, name))) })
+		t.Run(name, func(t *testing.T) { fact(t, newEnv(t, backend(t, name, purpose, spec))) })
 	}
 }
 

@@ -15,6 +15,8 @@ func (a *Agent) routeAllocs() {
 	a.handle("GET /v1/allocation/{id}/services", "read-job", func(http.ResponseWriter, *http.Request) (any, error) { return []any{}, nil })
 	a.handle("/v1/client/allocation/{id}/signal", "alloc-lifecycle", a.signalAlloc)
 	a.handle("/v1/client/allocation/{id}/restart", "alloc-lifecycle", a.restartAlloc)
+	a.handle("GET /v1/client/allocation/{id}/stats", "read-job", a.allocStats)
+	a.handle("GET /v1/client/allocation/{id}/exec", "", a.execAlloc)
 	a.handle("GET /v1/evaluations", "read-job", a.listEvals)
 	a.handle("GET /v1/evaluations/count", "read-job", a.countEvals)
 	a.handle("GET /v1/evaluation/{id}", "read-job", a.getEval)
@@ -113,6 +115,14 @@ func (a *Agent) restartAlloc(_ http.ResponseWriter, r *http.Request) (any, error
 		return nil, err
 	}
 	return struct{}{}, c.Restart(r.PathValue("id"), req.TaskName)
+}
+
+func (a *Agent) allocStats(_ http.ResponseWriter, r *http.Request) (any, error) {
+	c, err := a.host(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return c.Stats(r.PathValue("id"))
 }
 
 func (a *Agent) listEvals(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -3,11 +3,15 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -44,20 +48,23 @@ func (a *Agent) logs(w http.ResponseWriter, r *http.Request) (any, error) {
 	if task == "" || task != filepath.Base(task) {
 		return nil, codef(400, "must provide task name")
 	}
-	f, err := os.Open(c.LogFile(r.PathValue("id"), task, kind))
+	base := c.LogFile(r.PathValue("id"), task, kind)
+	index := oldestLog(base)
+	f, err := os.Open(logPart(base, index))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, codef(404, "log entry for task %q and log type %q not found", task, kind)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { f.Close() }()
 	follow, plain := q.Get("follow") == "true", q.Get("plain") == "true"
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	buf := make([]byte, 64<<10)
 	for offset := int64(0); ; {
-		changed := a.cfg.Server.Store().Changed()
+		// Looked for before the read, so that what comes last is not missed.
+		_, missing := os.Stat(logPart(base, index+1))
 		n, err := f.Read(buf)
 		offset += int64(n)
 		if n > 0 {
@@ -66,15 +73,46 @@ func (a *Agent) logs(w http.ResponseWriter, r *http.Request) (any, error) {
 			}
 			continue
 		}
+		if missing == nil {
+			next, err := os.Open(logPart(base, index+1))
+			if err != nil {
+				return nil, nil
+			}
+			f.Close()
+			f, index, offset = next, index+1, 0
+			continue
+		}
 		if err != nil && !errors.Is(err, io.EOF) || !follow {
 			return nil, nil
 		}
+		// As in Nomad, files are looked at from time to time.
 		select {
 		case <-r.Context().Done():
 			return nil, nil
-		case <-changed:
+		case <-time.After(followInterval):
 		}
 	}
+}
+
+// followInterval is how often a log that is followed is looked at.
+const followInterval = 50 * time.Millisecond
+
+func logPart(base string, index int) string { return fmt.Sprintf("%s.%d", base, index) }
+
+// oldestLog is the lowest number that is left of a log's files, 0 without any.
+func oldestLog(base string) int {
+	files, err := filepath.Glob(base + ".*")
+	if err != nil {
+		return 0
+	}
+	oldest := -1
+	for _, f := range files {
+		n, err := strconv.Atoi(strings.TrimPrefix(f, base+"."))
+		if err == nil && (oldest < 0 || n < oldest) {
+			oldest = n
+		}
+	}
+	return max(oldest, 0)
 }
 
 func sendLog(w io.Writer, data []byte, offset int64, name string, plain bool) error {

@@ -16,6 +16,9 @@ const (
 	taskDead    = "dead"
 )
 
+// keptEvents is how many events Nomad keeps of a task.
+const keptEvents = 10
+
 // allocRunner runs one allocation.
 type allocRunner struct {
 	c    *Client
@@ -28,6 +31,8 @@ type allocRunner struct {
 	group     *api.TaskGroup
 	tasks     map[string]*taskRunner
 	states    map[string]*api.TaskState
+	gates     map[stage]chan struct{} // closed when the stage's tasks may start
+	open      map[stage]bool
 	stopping  bool
 	noDelay   bool
 	destroyed bool
@@ -38,27 +43,46 @@ func newAllocRunner(c *Client, a *api.Allocation) *allocRunner {
 		c: c, alloc: a, group: a.Job.LookupTaskGroup(a.TaskGroup),
 		done: make(chan struct{}), kill: make(chan struct{}), now: make(chan struct{}),
 		tasks: map[string]*taskRunner{}, states: map[string]*api.TaskState{},
+		gates: map[stage]chan struct{}{}, open: map[stage]bool{},
 	}
 	if r.group == nil {
 		r.group = &api.TaskGroup{}
 	}
+	for s := range stages {
+		r.gates[s] = make(chan struct{})
+	}
 	for _, t := range r.group.Tasks {
 		r.states[t.Name] = &api.TaskState{State: taskPending}
-		r.tasks[t.Name] = &taskRunner{r: r, task: t, dir: filepath.Join(r.dir(), t.Name)}
+		r.tasks[t.Name] = newTaskRunner(r, t)
 	}
 	return r
 }
 
 func (r *allocRunner) dir() string { return filepath.Join(r.c.cfg.Dir, "alloc", r.alloc.ID) }
 
+// run goes through the allocation's life: the tasks start as their stages
+// come, and it is over when all have ended.
+func (r *allocRunner) run() {
+	defer close(r.done)
+	r.push()
+	r.awaitBefore()
+	var tasks sync.WaitGroup
+	for _, t := range r.group.Tasks {
+		tasks.Go(r.tasks[t.Name].run)
+	}
+	r.mu.Lock()
+	r.advance()
+	r.mu.Unlock()
+	tasks.Wait()
+	r.push()
+}
+
 // stop tells all tasks to end with their grace; it may be called again.
 func (r *allocRunner) stop(noDelay bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.stopping {
-		r.stopping, r.noDelay = true, noDelay
-		close(r.kill)
-	}
+	r.noDelay = r.noDelay || noDelay
+	r.killTasks()
 }
 
 // destroy ends all tasks at once.
@@ -66,9 +90,13 @@ func (r *allocRunner) destroy() {
 	r.stop(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.destroyed {
-		r.destroyed = true
-		close(r.now)
+	if r.destroyed {
+		return
+	}
+	r.destroyed = true
+	close(r.now)
+	for _, t := range r.tasks {
+		t.end()
 	}
 }
 
@@ -81,35 +109,10 @@ func (r *allocRunner) update(a *api.Allocation) {
 	}
 }
 
-// hook says when a task runs: "" is a main task.
-func hook(t *api.Task) (name string, sidecar bool) {
-	if t.Lifecycle == nil {
-		return "", false
-	}
-	return t.Lifecycle.Hook, t.Lifecycle.Sidecar
-}
-
-// run goes through the allocation's life: prestart tasks first, then the main
-// ones with the sidecars, then poststop.
-func (r *allocRunner) run() {
-	defer close(r.done)
-	r.push()
-	r.awaitBefore()
-	ok := r.runAll("prestart", false)
-	var sidecars, main sync.WaitGroup
-	endSidecars := make(chan struct{})
-	if ok {
-		r.spawn(&sidecars, endSidecars, func(h string, sidecar bool) bool { return sidecar && h != api.TaskLifecycleHookPoststop })
-		r.spawn(&main, nil, func(h string, sidecar bool) bool {
-			return h == "" || h == api.TaskLifecycleHookPoststart && !sidecar
-		})
-	}
-	main.Wait()
-	close(endSidecars)
-	sidecars.Wait()
-	r.killRest()
-	r.runAll("poststop", true)
-	r.push()
+func (r *allocRunner) current() *api.Allocation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.alloc
 }
 
 // awaitBefore waits until what this allocation replaces or evicts has ended
@@ -131,91 +134,32 @@ func (r *allocRunner) awaitBefore() {
 	}
 }
 
-// runAll runs the tasks of a hook that are no sidecars, all at once, and waits
-// for them.
-func (r *allocRunner) runAll(which string, evenStopping bool) bool {
-	var wg sync.WaitGroup
-	for _, t := range r.group.Tasks {
-		if h, sidecar := hook(t); h == which && !sidecar {
-			if !evenStopping && r.isStopping() {
-				return false
-			}
-			wg.Go(func() { r.tasks[t.Name].run(nil, evenStopping) })
-		}
-	}
-	wg.Wait()
-	if evenStopping {
-		return true
-	}
-	return !r.failed() && !r.isStopping()
-}
-
-func (r *allocRunner) spawn(wg *sync.WaitGroup, end <-chan struct{}, pick func(string, bool) bool) {
-	for _, t := range r.group.Tasks {
-		if pick(hook(t)) {
-			wg.Go(func() { r.tasks[t.Name].run(end, false) })
-		}
-	}
-}
-
-// killRest marks tasks that never came to run.
-func (r *allocRunner) killRest() {
-	for _, t := range r.group.Tasks {
-		if h, _ := hook(t); h == api.TaskLifecycleHookPoststop {
-			continue
-		}
-		r.mu.Lock()
-		pending := r.states[t.Name].State == taskPending
-		r.mu.Unlock()
-		if pending {
-			r.set(t.Name, func(s *api.TaskState) { s.State, s.FinishedAt = taskDead, r.c.cfg.Clock.Now() }, nil)
-		}
-	}
-}
-
-func (r *allocRunner) isStopping() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stopping
-}
-
-func (r *allocRunner) failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.states {
-		if s.Failed {
-			return true
-		}
-	}
-	return false
-}
-
-// taskFailed ends the siblings of a task that failed, and of a leader that
-// ended.
-func (r *allocRunner) taskEnded(t *api.Task, failed bool) {
-	h, _ := hook(t)
-	if failed && h != api.TaskLifecycleHookPoststop || t.Leader {
-		r.stop(false)
-	}
-}
-
-// set changes a task's state, adds an event, and reports.
+// set changes a task's state, adds an event, sees what follows for the other
+// tasks, and reports.
 func (r *allocRunner) set(task string, change func(*api.TaskState), e *api.TaskEvent) {
 	r.mu.Lock()
+	r.setLocked(task, change, e)
+	r.advance()
+	r.mu.Unlock()
+	r.push()
+}
+
+func (r *allocRunner) setLocked(task string, change func(*api.TaskState), e *api.TaskEvent) {
 	s := *r.states[task]
 	if change != nil {
 		change(&s)
 	}
 	if e != nil {
-		e.Time = r.c.cfg.Clock.Now().UnixNano()
+		if e.Time == 0 {
+			e.Time = r.c.cfg.Clock.Now().UnixNano()
+		}
+		display(e)
 		s.Events = append(append([]*api.TaskEvent(nil), s.Events...), e)
-		if over := len(s.Events) - 10; over > 0 {
+		if over := len(s.Events) - keptEvents; over > 0 {
 			s.Events = s.Events[over:]
 		}
 	}
 	r.states[task] = &s
-	r.mu.Unlock()
-	r.push()
 }
 
 // push reports the allocation as it is.
@@ -228,7 +172,8 @@ func (r *allocRunner) push() {
 }
 
 // clientStatus is an allocation's status by its tasks: it has ended only when
-// all of them have, and it failed when one of them did.
+// all of them have, and it failed when one of them did. Nomad's own rule puts
+// failed first, but its client reports nothing until the siblings are dead.
 func clientStatus(states map[string]*api.TaskState) (status, description string) {
 	pending, running, failed := false, false, false
 	for _, s := range states {
@@ -253,17 +198,9 @@ func clientStatus(states map[string]*api.TaskState) (status, description string)
 	return api.AllocClientStatusComplete, "All tasks have completed"
 }
 
-// wait sleeps on the client's clock; false when the allocation was stopped
-// meanwhile, or end was closed.
-func (r *allocRunner) wait(d time.Duration, end <-chan struct{}) bool {
+// after is a channel that the client's clock closes.
+func (r *allocRunner) after(d time.Duration) <-chan struct{} {
 	fired := make(chan struct{})
-	cancel := r.c.cfg.Clock.AfterFunc(d, func() { close(fired) })
-	defer cancel()
-	select {
-	case <-fired:
-		return true
-	case <-r.kill:
-	case <-end:
-	}
-	return false
+	r.c.cfg.Clock.AfterFunc(d, func() { close(fired) })
+	return fired
 }

@@ -15,12 +15,14 @@ import (
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad/clock"
 	"github.com/caravan-sched/caravan/internal/devnomad/state"
+	"github.com/caravan-sched/caravan/internal/nomadplugin/host"
 )
 
 // Server is what a client needs of the server.
 type Server interface {
 	Connect(n *state.Node) error
 	Disconnect(id string)
+	NodeEvent(id, subsystem, message string, details map[string]string)
 	UpdateAllocs(reports []*api.Allocation) error
 	Store() *state.Store
 }
@@ -58,8 +60,11 @@ type Client struct {
 	running bool
 	cancel  context.CancelFunc
 	done    chan struct{}
+	up      chan struct{} // closed while the client runs with its plugins
 	plugins []*plugin
-	dynamic map[string]*string // node meta set through the API
+	drivers map[string]*driverHost // of the running client, by driver
+	handles map[string]host.Handle // of drivers' processes, by plugin
+	dynamic map[string]*string     // node meta set through the API
 	runners map[string]*allocRunner
 	dirty   map[string]*api.Allocation // reports not yet delivered
 	flush   chan struct{}
@@ -70,6 +75,7 @@ func New(cfg Config) *Client {
 	return &Client{
 		cfg: cfg, dynamic: map[string]*string{}, runners: map[string]*allocRunner{},
 		dirty: map[string]*api.Allocation{}, flush: make(chan struct{}, 1),
+		up: make(chan struct{}), drivers: map[string]*driverHost{}, handles: map[string]host.Handle{},
 	}
 }
 
@@ -91,30 +97,21 @@ func (c *Client) Start(ctx context.Context) error {
 	c.running, c.cancel, c.done = true, cancel, make(chan struct{})
 	c.mu.Unlock()
 
-	var plugins []*plugin
-	for _, p := range c.cfg.Node.Plugins {
-		started, err := startPlugin(ctx, run, p, c.cfg.PluginEnv, c.refresh, c.logf)
-		if err != nil {
-			for _, q := range plugins {
-				q.close()
-			}
-			cancel()
-			c.mu.Lock()
-			c.running = false
-			c.mu.Unlock()
-			return fmt.Errorf("start node %s: %w", c.cfg.Node.Name, err)
-		}
-		plugins = append(plugins, started)
+	if err := c.startPlugins(ctx, run); err != nil {
+		cancel()
+		c.mu.Lock()
+		c.running = false
+		c.mu.Unlock()
+		c.leavePlugins()
+		return fmt.Errorf("start node %s: %w", c.cfg.Node.Name, err)
 	}
-	c.mu.Lock()
-	c.plugins = plugins
-	c.mu.Unlock()
 	if err := c.cfg.Server.Connect(c.fingerprint()); err != nil {
 		return fmt.Errorf("register node %s: %w", c.cfg.Node.Name, err)
 	}
 	// What runs already is reported anew: the server may think it lost.
 	c.mu.Lock()
 	runners := slices.Collect(maps.Values(c.runners))
+	close(c.up)
 	c.mu.Unlock()
 	for _, r := range runners {
 		r.push()
@@ -123,24 +120,30 @@ func (c *Client) Start(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the client as a crash would: the server hears nothing, plugins go,
-// tasks stay.
+// Kill ends the client as a crash would: the server hears nothing, device
+// plugins go, drivers and tasks stay.
 func (c *Client) Kill() error {
+	if err := c.halt(); err != nil {
+		return err
+	}
+	c.leavePlugins()
+	c.cfg.Server.Disconnect(c.cfg.ID)
+	return nil
+}
+
+// halt ends the client's own work.
+func (c *Client) halt() error {
 	c.mu.Lock()
 	if !c.running {
 		c.mu.Unlock()
 		return fmt.Errorf("stop node %s: it is not running", c.cfg.Node.Name)
 	}
 	c.running = false
-	cancel, done, plugins := c.cancel, c.done, c.plugins
-	c.plugins = nil
+	c.up = make(chan struct{})
+	cancel, done := c.cancel, c.done
 	c.mu.Unlock()
 	cancel()
 	<-done
-	for _, p := range plugins {
-		p.close()
-	}
-	c.cfg.Server.Disconnect(c.cfg.ID)
 	return nil
 }
 
@@ -150,11 +153,16 @@ func (c *Client) Destroy() {
 	c.mu.Lock()
 	running := c.running
 	c.mu.Unlock()
-	// The client first: as long as it follows the server it starts tasks.
+	// The client first: as long as it follows the server it starts tasks. A
+	// stopped one's drivers are needed to end their tasks.
+	var err error
 	if running {
-		if err := c.Kill(); err != nil {
-			c.logf("%v", err)
-		}
+		err = c.halt()
+	} else if len(c.handles) > 0 {
+		err = c.startPlugins(context.Background(), context.Background())
+	}
+	if err != nil {
+		c.logf("%v", err)
 	}
 	c.mu.Lock()
 	runners := slices.Collect(maps.Values(c.runners))
@@ -165,6 +173,8 @@ func (c *Client) Destroy() {
 	for _, r := range runners {
 		<-r.done
 	}
+	c.endPlugins()
+	c.cfg.Server.Disconnect(c.cfg.ID)
 }
 
 // loop follows the server's state until ctx ends.
@@ -256,9 +266,9 @@ func (c *Client) deliver() {
 // refresh registers the node again after its fingerprint changed.
 func (c *Client) refresh() {
 	c.mu.Lock()
-	running := c.running && c.plugins != nil
+	up := c.up
 	c.mu.Unlock()
-	if running {
+	if closed(up) {
 		if err := c.cfg.Server.Connect(c.fingerprint()); err != nil {
 			c.logf("register node: %v", err)
 		}

@@ -120,9 +120,7 @@ func TestDestroyWaitsForTheProcessGroup(t *testing.T) {
 	})
 	group := 0
 	for _, r := range c.runners {
-		r.tasks["main"].mu.Lock()
-		group = r.tasks["main"].pid
-		r.tasks["main"].mu.Unlock()
+		group = r.tasks["main"].running().(*rawTask).pid()
 	}
 	if group == 0 || !groupLives(group) {
 		t.Fatalf("process group %d is not seen", group)

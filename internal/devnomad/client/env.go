@@ -1,29 +1,49 @@
 package client
 
 import (
-	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/hashicorp/nomad/api"
-
-	"github.com/caravan-sched/caravan/internal/devnomad/state"
 )
 
 var notEnv = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
+// hidden are the variables of the agent that tasks do not inherit.
+var hidden = []string{
+	"AWS_ACCESS_KEY_ID", "AWS_METADATA_URL", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+	"CONSUL_HTTP_TOKEN", "CONSUL_HTTP_TOKEN_FILE", "CONSUL_LICENSE", "CONSUL_LICENSE_PATH", "CONSUL_TOKEN",
+	"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_OAUTH_ACCESS_TOKEN", "VAULT_LICENSE", "VAULT_LICENSE_PATH", "VAULT_TOKEN",
+}
+
+// hostEnv is what tasks inherit of the agent's environment. An agent has no
+// NOMAD_ variables here, but a developer may.
+func hostEnv() map[string]string {
+	env := map[string]string{}
+	for _, kv := range os.Environ() {
+		k, v, _ := strings.Cut(kv, "=")
+		if !slices.Contains(hidden, k) && !strings.HasPrefix(k, "NOMAD_") {
+			env[k] = v
+		}
+	}
+	return env
+}
+
 // env is what Nomad puts into a task's environment, without devices and the
 // task's own env block.
 func (t *taskRunner) env() map[string]string {
-	t.r.mu.Lock()
-	a := t.r.alloc
-	t.r.mu.Unlock()
+	a := t.r.current()
 	job := a.Job
 	shared := filepath.Join(t.r.dir(), "alloc")
-	env := map[string]string{
+	env := hostEnv()
+	for _, kv := range t.r.c.cfg.TaskEnv {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	maps.Copy(env, map[string]string{
 		"NOMAD_ALLOC_DIR":      shared,
 		"NOMAD_TASK_DIR":       filepath.Join(t.dir, "local"),
 		"NOMAD_SECRETS_DIR":    filepath.Join(t.dir, "secrets"),
@@ -39,16 +59,19 @@ func (t *taskRunner) env() map[string]string {
 		"NOMAD_REGION":         *job.Region,
 		"NOMAD_DC":             t.r.c.fingerprint().Datacenter,
 		"NOMAD_PARENT_CGROUP":  "nomad.slice",
-		"PATH":                 os.Getenv("PATH"),
-		"HOME":                 os.Getenv("HOME"),
-		"TMPDIR":               filepath.Join(t.dir, "tmp"),
-	}
+	})
 	if job.ParentID != nil && *job.ParentID != "" {
 		env["NOMAD_JOB_PARENT_ID"] = *job.ParentID
 	}
 	if res := t.resources(); res != nil {
 		env["NOMAD_CPU_LIMIT"] = strconv.FormatInt(res.Cpu.CpuShares, 10)
 		env["NOMAD_MEMORY_LIMIT"] = strconv.FormatInt(res.Memory.MemoryMB, 10)
+		if res.Memory.MemoryMaxMB > 0 {
+			env["NOMAD_MEMORY_MAX_LIMIT"] = strconv.FormatInt(res.Memory.MemoryMaxMB, 10)
+		}
+		if cores := coreList(res.Cpu.ReservedCores); cores != "" {
+			env["NOMAD_CPU_CORES"] = cores
+		}
 		for _, p := range a.AllocatedResources.Shared.Ports {
 			port, label := strconv.Itoa(p.Value), notEnv.ReplaceAllString(p.Label, "_")
 			env["NOMAD_PORT_"+label] = port
@@ -85,7 +108,7 @@ func (t *taskRunner) interpolate(s string, env map[string]string) string {
 	if !strings.Contains(s, "${") {
 		return s
 	}
-	var n *state.Node
+	var node map[string]string
 	return reference.ReplaceAllStringFunc(s, func(ref string) string {
 		key := ref[2 : len(ref)-1]
 		if inner, ok := strings.CutPrefix(key, `env["`); ok {
@@ -95,45 +118,21 @@ func (t *taskRunner) interpolate(s string, env map[string]string) string {
 		if v, ok := env[key]; ok {
 			return v
 		}
-		if n == nil {
-			n = t.r.c.fingerprint()
+		if node == nil {
+			node = map[string]string{}
+			nodeVars(t.r.c.fingerprint(), func(name, value string) { node[name] = value })
 		}
-		if v, ok := nodeValue(n.Node, key); ok {
+		if v, ok := node[key]; ok {
 			return v
 		}
 		return ref
 	})
 }
 
-func nodeValue(n *api.Node, key string) (string, bool) {
-	switch key {
-	case "node.unique.id":
-		return n.ID, true
-	case "node.unique.name":
-		return n.Name, true
-	case "node.datacenter":
-		return n.Datacenter, true
-	case "node.class":
-		return n.NodeClass, true
-	case "node.pool":
-		return n.NodePool, true
-	case "node.region":
-		return "global", true
-	}
-	if k, ok := strings.CutPrefix(key, "attr."); ok {
-		v, ok := n.Attributes[k]
-		return v, ok
-	}
-	if k, ok := strings.CutPrefix(key, "meta."); ok {
-		v, ok := n.Meta[k]
-		return v, ok
-	}
-	return "", false
-}
-
-// LogFile is where a task's output goes; kind is stdout or stderr.
+// LogFile is where a task's output goes, without the number of the file; kind
+// is stdout or stderr.
 func (c *Client) LogFile(alloc, task, kind string) string {
-	return filepath.Join(c.cfg.Dir, "alloc", alloc, "alloc", "logs", fmt.Sprintf("%s.%s.0", task, kind))
+	return filepath.Join(c.cfg.Dir, "alloc", alloc, "alloc", "logs", task+"."+kind)
 }
 
 // AllocDir is the root of an allocation's files.

@@ -68,8 +68,11 @@ func (c *Client) fingerprint() *state.Node {
 		n.Drivers[d] = &api.DriverInfo{Detected: true, Healthy: true, HealthDescription: "Healthy", Attributes: map[string]string{"driver." + d: "true"}, UpdateTime: c.cfg.Clock.Now()}
 	}
 	c.mu.Lock()
-	plugins := c.plugins
+	plugins, drivers := c.plugins, slices.Collect(maps.Values(c.drivers))
 	c.mu.Unlock()
+	for _, d := range drivers {
+		d.show(n)
+	}
 	for _, p := range plugins {
 		n.NodeResources.Devices = append(n.NodeResources.Devices, p.devices()...)
 	}

@@ -3,12 +3,12 @@ package client
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/attr"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/device"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/host"
@@ -20,9 +20,9 @@ const firstFingerprint = 20 * time.Second
 
 // plugin is a device plugin and what it fingerprinted.
 type plugin struct {
-	spec    devcluster.Plugin
-	env     []string
-	changed func()
+	name    string
+	launch  func(ctx context.Context) (*host.Plugin, error)
+	changed func() // called after every fingerprint but the first
 	logf    func(string, ...any)
 	cancel  context.CancelFunc
 
@@ -33,13 +33,12 @@ type plugin struct {
 	groups []device.Group
 }
 
-// startPlugin launches a plugin and waits for its first fingerprint. changed
-// is called after every later one.
-func startPlugin(ctx, run context.Context, p devcluster.Plugin, env []string, changed func(), logf func(string, ...any)) (*plugin, error) {
-	out := &plugin{spec: p, env: env, changed: changed, logf: logf}
-	client, err := out.launch(ctx)
+// startDevices follows a device plugin whose process runs, and waits for its
+// first fingerprint.
+func startDevices(ctx, run context.Context, out *plugin, proc *host.Plugin) error {
+	client, err := out.adopt(proc)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stream, cancel := context.WithCancel(run)
 	out.cancel = cancel
@@ -50,30 +49,26 @@ func startPlugin(ctx, run context.Context, p devcluster.Plugin, env []string, ch
 	select {
 	case <-first:
 	case <-timer.C:
-		logf("plugin %s: no fingerprint after %v", p.Name, firstFingerprint)
+		out.logf("plugin %s: no fingerprint after %v", out.name, firstFingerprint)
 	case <-ctx.Done():
 		out.close()
-		return nil, fmt.Errorf("wait for the devices of plugin %s: %w", p.Name, ctx.Err())
+		return fmt.Errorf("wait for the devices of plugin %s: %w", out.name, ctx.Err())
 	}
-	return out, nil
+	return nil
 }
 
-// launch starts the plugin's process.
-func (p *plugin) launch(ctx context.Context) (*device.Client, error) {
-	proc, err := host.Launch(ctx, host.Options{Path: p.spec.Path, Config: p.spec.Config, Env: p.env})
-	if err != nil {
-		return nil, err
-	}
+// adopt takes the plugin's process.
+func (p *plugin) adopt(proc *host.Plugin) (*device.Client, error) {
 	client, err := proc.Device()
 	if err != nil {
 		proc.Close()
-		return nil, fmt.Errorf("plugin %s: %w", p.spec.Name, err)
+		return nil, fmt.Errorf("plugin %s: %w", p.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		proc.Close()
-		return nil, fmt.Errorf("plugin %s: the node stops", p.spec.Name)
+		return nil, fmt.Errorf("plugin %s: the node stops", p.name)
 	}
 	p.proc, p.client = proc, client
 	return client, nil
@@ -101,12 +96,16 @@ func (p *plugin) follow(ctx context.Context, client *device.Client, first func()
 			return
 		}
 		if p.exited() {
-			p.logf("plugin %s exited, and is started again: %v", p.spec.Name, err)
-			if client, err = p.launch(ctx); err == nil {
+			p.logf("plugin %s exited, and is started again: %v", p.name, err)
+			var proc *host.Plugin
+			if proc, err = p.launch(ctx); err == nil {
+				client, err = p.adopt(proc)
+			}
+			if err == nil {
 				continue
 			}
 		}
-		p.logf("plugin %s: fingerprint: %v", p.spec.Name, err)
+		p.logf("plugin %s: fingerprint: %v", p.name, err)
 		p.mu.Lock()
 		p.groups = nil
 		p.mu.Unlock()
@@ -197,14 +196,13 @@ func (p *plugin) owns(d *api.AllocatedDeviceResource) bool {
 	return false
 }
 
-// reserve asks the plugins for a task's devices and returns the environment
-// that makes them visible. Mounts and device nodes concern drivers that
-// isolate, and the stand-in has none.
-func (c *Client) reserve(ctx context.Context, devices []*api.AllocatedDeviceResource) (map[string]string, error) {
+// reserve asks the plugins for a task's devices and returns what makes them
+// visible. raw_exec takes no notice of mounts and device nodes.
+func (c *Client) reserve(ctx context.Context, devices []*api.AllocatedDeviceResource) (*device.Reservation, error) {
 	c.mu.Lock()
 	plugins := c.plugins
 	c.mu.Unlock()
-	env := map[string]string{}
+	out := &device.Reservation{Env: map[string]string{}}
 	for _, d := range devices {
 		var owner *plugin
 		for _, p := range plugins {
@@ -212,16 +210,17 @@ func (c *Client) reserve(ctx context.Context, devices []*api.AllocatedDeviceReso
 				owner = p
 			}
 		}
+		id := d.Vendor + "/" + d.Type + "/" + d.Name
 		if owner == nil {
-			return nil, fmt.Errorf("reserve devices: no plugin has %s/%s/%s", d.Vendor, d.Type, d.Name)
+			return nil, fmt.Errorf("failed to reserve device %s: unknown device", id)
 		}
 		res, err := owner.reserve(ctx, d.DeviceIDs)
 		if err != nil {
-			return nil, fmt.Errorf("reserve devices: %w", err)
+			return nil, fmt.Errorf("failed to reserve device %s: %w", id, err)
 		}
-		for k, v := range res.Env {
-			env[k] = v
-		}
+		maps.Copy(out.Env, res.Env)
+		out.Mounts = append(out.Mounts, res.Mounts...)
+		out.Devices = append(out.Devices, res.Devices...)
 	}
-	return env, nil
+	return out, nil
 }

@@ -133,6 +133,23 @@ func addEvent(tx *state.Tx, n *state.Node, subsystem, message string) {
 	}
 }
 
+// NodeEvent adds an event of a client to those of its node.
+func (s *Server) NodeEvent(id, subsystem, message string, details map[string]string) {
+	err := s.update(state.EventNode, func(tx *state.Tx) error {
+		if tx.Node(id) == nil {
+			return nil
+		}
+		tx.EditNode(id, func(n *state.Node) {
+			addEvent(tx, n, subsystem, message)
+			n.Events[len(n.Events)-1].Details = details
+		})
+		return nil
+	})
+	if err != nil {
+		s.logf("add event to node %s: %v", id, err)
+	}
+}
+
 // SetEligibility changes whether new work may be placed on a node.
 func (s *Server) SetEligibility(id, eligibility string) (*api.NodeEligibilityUpdateResponse, error) {
 	resp := &api.NodeEligibilityUpdateResponse{}

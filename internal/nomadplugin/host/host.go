@@ -26,8 +26,10 @@ var (
 
 // Options say how to start a plugin.
 type Options struct {
-	// Path is the binary, Args its arguments.
+	// Path is the binary, Args its arguments. Name is what the process sees as
+	// its own name; "" is Path.
 	Path string
+	Name string
 	Args []string
 	// Config is the HCL body of the plugin's configuration, checked against
 	// the plugin's schema; "" is an empty body, so that defaults apply.
@@ -56,17 +58,13 @@ func Launch(ctx context.Context, opts Options) (*Plugin, error) {
 	if log == nil {
 		log = hclog.NewNullLogger()
 	}
-	set := device.Plugins(nil, nil)
-	set[base.DispenseDriver] = &driver.GRPC{}
-	cmd := exec.Command(opts.Path, opts.Args...)
-	cmd.Env = slices.Clone(opts.Env) // the library adds ours
-	process := goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig:  base.Handshake,
-		Plugins:          set,
-		Cmd:              cmd,
-		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		Logger:           log,
-	})
+	config := clientConfig(log)
+	config.Cmd = exec.Command(opts.Path, opts.Args...)
+	if opts.Name != "" {
+		config.Cmd.Args[0] = opts.Name
+	}
+	config.Cmd.Env = slices.Clone(opts.Env) // the library adds ours
+	process := goplugin.NewClient(config)
 	p := &Plugin{process: process}
 	if err := p.configure(ctx, opts); err != nil {
 		process.Kill()
@@ -75,18 +73,36 @@ func Launch(ctx context.Context, opts Options) (*Plugin, error) {
 	return p, nil
 }
 
-func (p *Plugin) configure(ctx context.Context, opts Options) error {
+func clientConfig(log hclog.Logger) *goplugin.ClientConfig {
+	set := device.Plugins(nil, nil)
+	set[base.DispenseDriver] = &driver.GRPC{}
+	return &goplugin.ClientConfig{
+		HandshakeConfig:  base.Handshake,
+		Plugins:          set,
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		Logger:           log,
+	}
+}
+
+// connect opens the connection and asks who the plugin is.
+func (p *Plugin) connect(ctx context.Context) (*base.Client, error) {
 	rpc, err := p.process.Client()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.rpc = rpc
 	raw, err := rpc.Dispense(base.DispenseBase)
 	if err != nil {
-		return fmt.Errorf("dispense base service: %w", err)
+		return nil, fmt.Errorf("dispense base service: %w", err)
 	}
 	client := raw.(*base.Client)
-	if p.Info, p.Type, err = client.Info(ctx); err != nil {
+	p.Info, p.Type, err = client.Info(ctx)
+	return client, err
+}
+
+func (p *Plugin) configure(ctx context.Context, opts Options) error {
+	client, err := p.connect(ctx)
+	if err != nil {
 		return err
 	}
 	schema, err := client.ConfigSchema(ctx)

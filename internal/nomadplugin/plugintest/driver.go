@@ -1,6 +1,7 @@
 package plugintest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,14 +21,19 @@ import (
 const DriverName = "caravan-test-driver"
 
 // Driver is a task driver that runs a command without any isolation. Its tasks
-// do not survive its process.
+// survive its process; the exit code of one that was recovered is unknown and
+// told as RecoveredExit.
 type Driver struct {
-	mu    sync.Mutex
-	tasks map[string]*task
+	mu     sync.Mutex
+	tasks  map[string]*task
+	events chan driver.Event
 }
 
+// RecoveredExit is the exit code of tasks that were recovered.
+const RecoveredExit = 77
+
 type task struct {
-	cmd     *exec.Cmd
+	process *os.Process
 	config  driver.TaskConfig
 	started time.Time
 	done    chan struct{}
@@ -37,6 +43,16 @@ type task struct {
 type taskConfig struct {
 	Command string   `codec:"command"`
 	Args    []string `codec:"args"`
+	// StartError makes the start fail, in a way after which Nomad may try again
+	// if Recoverable. Forget makes Recover fail.
+	StartError  string `codec:"start_error"`
+	Recoverable bool   `codec:"recoverable"`
+	Forget      bool   `codec:"forget"`
+}
+
+// NewDriver returns a driver without tasks.
+func NewDriver() *Driver {
+	return &Driver{tasks: map[string]*task{}, events: make(chan driver.Event, 100)}
 }
 
 // Info implements base.Plugin.
@@ -53,6 +69,10 @@ func (d *Driver) TaskConfigSchema() *hclspec.Spec {
 	return hclspec.Object(map[string]*hclspec.Spec{
 		"command": hclspec.Attr("command", "string", true),
 		"args":    hclspec.Attr("args", "list(string)", false),
+
+		"start_error": hclspec.Attr("start_error", "string", false),
+		"recoverable": hclspec.Attr("recoverable", "bool", false),
+		"forget":      hclspec.Attr("forget", "bool", false),
 	})
 }
 
@@ -61,10 +81,16 @@ func (d *Driver) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Signals: true, Exec: true, NetworkModes: []driver.NetworkMode{driver.NetworkHost}}
 }
 
+// PIDAttribute is the node attribute with the driver's process.
+const PIDAttribute = "unique.driver." + DriverName + ".pid"
+
 // Fingerprint implements driver.Plugin.
 func (d *Driver) Fingerprint(ctx context.Context, send func(driver.Fingerprint) error) error {
 	err := send(driver.Fingerprint{
-		Attributes: map[string]attr.Value{"driver." + DriverName: attr.Bool(true)}, Health: driver.Healthy, Description: "ready",
+		Attributes: map[string]attr.Value{
+			"driver." + DriverName: attr.Bool(true), PIDAttribute: attr.Int(int64(os.Getpid())),
+		},
+		Health: driver.Healthy, Description: "ready",
 	})
 	if err == nil {
 		<-ctx.Done()
@@ -78,32 +104,50 @@ func (d *Driver) Start(_ context.Context, config driver.TaskConfig) (driver.Hand
 	if err := config.Decode(&c); err != nil {
 		return driver.Handle{}, nil, err
 	}
-	t := &task{cmd: exec.Command(c.Command, c.Args...), config: config, started: time.Now(), done: make(chan struct{})}
-	t.cmd.Env, t.cmd.Dir = config.Environ(), config.TaskDir()
+	if c.StartError != "" {
+		err := errors.New(c.StartError)
+		if c.Recoverable {
+			err = &driver.Recoverable{Err: err}
+		}
+		return driver.Handle{}, nil, err
+	}
+	cmd := exec.Command(c.Command, c.Args...)
+	cmd.Env, cmd.Dir = config.Environ(), config.TaskDir()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := os.OpenFile(config.StdoutPath, os.O_WRONLY, 0)
 	if err != nil {
 		return driver.Handle{}, nil, fmt.Errorf("open output: %w", err)
 	}
 	defer stdout.Close()
-	t.cmd.Stdout = stdout
-	if err := t.cmd.Start(); err != nil {
+	cmd.Stdout = stdout
+	if err := cmd.Start(); err != nil {
 		return driver.Handle{}, nil, fmt.Errorf("start command: %w", err)
 	}
-	handle, err := driver.NewHandle(1, config, t.cmd.Process.Pid)
+	handle, err := driver.NewHandle(1, config, cmd.Process.Pid)
 	if err != nil {
-		return driver.Handle{}, nil, errors.Join(err, t.cmd.Process.Kill())
+		return driver.Handle{}, nil, errors.Join(err, cmd.Process.Kill())
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.tasks == nil {
-		d.tasks = map[string]*task{}
-	}
-	d.tasks[config.ID] = t
+	t := &task{process: cmd.Process, config: config, started: time.Now(), done: make(chan struct{})}
+	d.add(t, "started by the test driver")
 	go func() {
 		defer close(t.done)
-		t.exit = exitOf(t.cmd.Wait())
+		t.exit = exitOf(cmd.Wait())
 	}()
 	return handle, nil, nil
+}
+
+// add keeps a task and tells its owner.
+func (d *Driver) add(t *task, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tasks[t.config.ID] = t
+	select {
+	case d.events <- driver.Event{
+		TaskID: t.config.ID, AllocID: t.config.AllocID, TaskName: t.config.Name, Time: time.Now(), Message: message,
+		Annotations: map[string]string{"pid": fmt.Sprint(t.process.Pid)},
+	}:
+	default: // nobody listens
+	}
 }
 
 func exitOf(err error) driver.Exit {
@@ -128,10 +172,40 @@ func (d *Driver) find(id string) (*task, error) {
 	return nil, driver.ErrTaskNotFound
 }
 
+// recoverLook is the time between two looks at a process that is no child.
+const recoverLook = 20 * time.Millisecond
+
 // Recover implements driver.Plugin.
 func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
-	_, err := d.find(h.Config.ID)
-	return err
+	if t, err := d.find(h.Config.ID); err == nil {
+		d.add(t, "recovered by the process that started it")
+		return nil
+	}
+	var c taskConfig
+	var pid int
+	if err := errors.Join(h.Config.Decode(&c), h.DecodeState(&pid)); err != nil {
+		return err
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil || c.Forget || !lives(pid) {
+		return fmt.Errorf("recover task: process %d is gone", pid)
+	}
+	t := &task{process: process, config: h.Config, started: time.Now(), done: make(chan struct{})}
+	d.add(t, "recovered by another process")
+	go func() {
+		defer close(t.done)
+		for lives(pid) {
+			time.Sleep(recoverLook)
+		}
+		t.exit = driver.Exit{Code: RecoveredExit}
+	}()
+	return nil
+}
+
+// lives says whether a process is more than a corpse that nobody buries.
+func lives(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(raw, []byte(") Z "))
 }
 
 // Wait implements driver.Plugin.
@@ -149,12 +223,16 @@ func (d *Driver) Wait(ctx context.Context, id string) (driver.Exit, error) {
 }
 
 // Stop implements driver.Plugin.
-func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration, _ string) error {
+func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration, name string) error {
 	t, err := d.find(id)
 	if err != nil {
 		return err
 	}
-	if err := t.signal(syscall.SIGTERM); err != nil {
+	first := syscall.SIGTERM
+	if s, ok := signals[name]; ok {
+		first = s
+	}
+	if err := t.signal(first); err != nil {
 		return err
 	}
 	select {
@@ -168,7 +246,7 @@ func (d *Driver) Stop(ctx context.Context, id string, timeout time.Duration, _ s
 }
 
 func (t *task) signal(s syscall.Signal) error {
-	if err := t.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := t.process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal task: %w", err)
 	}
 	return nil
@@ -233,9 +311,17 @@ func (d *Driver) Stats(ctx context.Context, id string, interval time.Duration, s
 }
 
 // Events implements driver.Plugin.
-func (d *Driver) Events(ctx context.Context, _ func(driver.Event) error) error {
-	<-ctx.Done()
-	return nil
+func (d *Driver) Events(ctx context.Context, send func(driver.Event) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-d.events:
+			if err := send(e); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 var signals = map[string]syscall.Signal{"SIGUSR1": syscall.SIGUSR1, "SIGHUP": syscall.SIGHUP, "SIGTERM": syscall.SIGTERM}

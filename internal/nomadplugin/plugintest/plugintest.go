@@ -31,7 +31,7 @@ func ServeIfStarted() {
 		return
 	}
 	if filepath.Base(os.Args[0]) == DriverName {
-		driver.Serve(&Driver{}, base.Logger())
+		driver.Serve(NewDriver(), base.Logger())
 	} else {
 		device.Serve(&Device{}, base.Logger())
 	}
