@@ -168,7 +168,7 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand())
+	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand(), a.joinCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand())
 	add("operate", a.agentCommand(), a.doctorCommand(), a.devCommand())
 	root.AddCommand(a.versionCommand())
