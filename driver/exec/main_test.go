@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	osexec "os/exec"
@@ -55,6 +56,13 @@ func play(args []string) {
 				os.Exit(3)
 			}
 		}
+	case "supervise":
+		var spec Spec
+		must(json.Unmarshal([]byte(args[1]), &spec))
+		_, err := Start(context.Background(), spec)
+		must(err)
+		fmt.Println("started")
+		select {}
 	case "spin":
 		for {
 		}
@@ -97,7 +105,7 @@ func soon(t *testing.T) context.Context {
 func shell(t *testing.T, script string) Spec {
 	t.Helper()
 	return Spec{
-		ID: strings.NewReplacer("/", "-", "#", "-", " ", "-", "_", "-", "+", "-", ",", "-", ":", "-").Replace(t.Name()) + "-" + strconv.Itoa(os.Getpid()),
+		ID:      strings.NewReplacer("/", "-", "#", "-", " ", "-", "_", "-", "+", "-", ",", "-", ":", "-").Replace(t.Name()) + "-" + strconv.Itoa(os.Getpid()),
 		Command: "/bin/sh", Args: []string{"-c", script}, Dir: "/",
 		Env:    []string{"PATH=" + os.Getenv("PATH")},
 		Stdout: filepath.Join(t.TempDir(), "out"),

@@ -89,6 +89,10 @@ func (w *Workload) Exec(ctx context.Context, spec ExecSpec) (*Session, error) {
 	closeAll(theirs)
 	if err != nil {
 		closeAll(s.ours)
+		if config.Between && errors.Is(err, unix.ENOMEM) {
+			// What fork(2) says in a PID namespace whose init has ended.
+			err = ErrNotRunning
+		}
 		return nil, fmt.Errorf("run in workload: %w", err)
 	}
 	w.mu.Lock()
