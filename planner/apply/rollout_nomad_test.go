@@ -25,6 +25,9 @@ func rollouts(t *testing.T, r *real) {
 	t.Run("replicas, one by one", func(t *testing.T) { r.t = t; r.rollReplicas() })
 	t.Run("a version that fails is taken back", func(t *testing.T) { r.t = t; r.rollBack() })
 	t.Run("gang by gang", func(t *testing.T) { r.t = t; r.rollGangs() })
+	t.Run("a canary, and a person promotes it", func(t *testing.T) { r.t = t; r.canaryReplica() })
+	t.Run("a gang beside the gang", func(t *testing.T) { r.t = t; r.canaryGang() })
+	t.Run("a canary that fails", func(t *testing.T) { r.t = t; r.canaryFails() })
 }
 
 // version is a service job whose members print their version.
@@ -47,6 +50,7 @@ func (r *real) update(job *api.Job) {
 	}
 	next := *m.Record
 	next.Rollout = m.Record.NewRollout(*m.Current.JobModifyIndex, time.Now())
+	next.Rollout.Begin(gangspec.Canaries(next.Rollout.Original, orig))
 	next.Original, next.SpecHash, next.PlacedHash = orig, gangspec.Hash(orig), gangspec.Hash(orig)
 	mixed, err := apply.Mix(&next, m.Current, apply.Cluster(v))
 	if err != nil {

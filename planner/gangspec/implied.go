@@ -7,6 +7,20 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
+// Explicit is a copy of the job without the constraints that Nomad's servers add
+// by themselves: one that was read from Nomad has them, one from a file has not.
+func Explicit(job *api.Job) *api.Job {
+	out, err := Copy(job)
+	if err != nil || out == nil {
+		return job
+	}
+	out.Constraints = explicit(out.Constraints, nil)
+	for _, g := range out.TaskGroups {
+		g.Constraints = explicit(g.Constraints, g)
+	}
+	return out
+}
+
 // explicit returns the constraints without those that Nomad's servers add by
 // themselves when a job is registered, and with the operand "=" written out.
 // A user who writes one of them says nothing that Nomad would not say.

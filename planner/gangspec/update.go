@@ -77,7 +77,7 @@ func WithCounts(job, counts *api.Job) (*api.Job, error) {
 
 // shape is what a placement depends on.
 func shape(job *api.Job, spec Spec) model.Job {
-	out := ToModel(job, spec)
+	out := ToModel(Explicit(job), spec)
 	out.Priority, out.Queue, out.Duration, out.Deadline, out.Preempt = 0, "", 0, time.Time{}, ""
 	return out
 }

@@ -19,16 +19,19 @@ func TestRolls(t *testing.T) {
 		change func(*api.Job)
 		want   bool
 	}{
-		"another image":        {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Config = map[string]any{"image": "x"} }, true},
-		"another environment":  {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"A": "b"} }, true},
-		"another priority":     {func(j *api.Job) { j.Priority = ptr(70) }, true},
-		"another count":        {func(j *api.Job) { j.TaskGroups[0].Count = ptr(3) }, false},
-		"more GPUs":            {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = ptr(uint64(4)) }, false},
-		"another constraint":   {func(j *api.Job) { j.Constraints = []*api.Constraint{{LTarget: "${node.class}", RTarget: "a"}} }, false},
-		"another gang":         {func(j *api.Job) { j.Meta["caravan_gang"] = "job" }, false},
-		"another driver":       {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }, false},
-		"a batch job":          {func(j *api.Job) { j.Type = ptr("batch") }, false},
-		"a contract at fault":  {func(j *api.Job) { j.Meta["caravan_min"] = "x" }, false},
+		"another image":       {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Config = map[string]any{"image": "x"} }, true},
+		"another environment": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Env = map[string]string{"A": "b"} }, true},
+		"another priority":    {func(j *api.Job) { j.Priority = ptr(70) }, true},
+		"another count":       {func(j *api.Job) { j.TaskGroups[0].Count = ptr(3) }, false},
+		"more GPUs":           {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = ptr(uint64(4)) }, false},
+		"another constraint":  {func(j *api.Job) { j.Constraints = []*api.Constraint{{LTarget: "${node.class}", RTarget: "a"}} }, false},
+		"another gang":        {func(j *api.Job) { j.Meta["caravan_gang"] = "job" }, false},
+		"another driver":      {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Driver = "docker" }, false},
+		"a batch job":         {func(j *api.Job) { j.Type = ptr("batch") }, false},
+		"a contract at fault": {func(j *api.Job) { j.Meta["caravan_min"] = "x" }, false},
+		"a constraint of Nomad's own": {func(j *api.Job) {
+			j.TaskGroups[0].Constraints = []*api.Constraint{{LTarget: "${attr.nomad.service_discovery}", RTarget: "true", Operand: "="}}
+		}, true},
 		"another memory limit": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.MemoryMB = ptr(4096) }, false},
 	}
 	for name, test := range tests {

@@ -57,12 +57,28 @@ func undisturbed(rec *record.Record, plan *api.JobPlanResponse) bool {
 	if len(plan.Annotations.PreemptedAllocs) > 0 {
 		return false
 	}
-	for _, u := range plan.Annotations.DesiredTGUpdates {
+	// The canaries of an update that this submission overtakes go.
+	gone := canaryGroups(rec)
+	for name, u := range plan.Annotations.DesiredTGUpdates {
+		if gone[name] {
+			continue
+		}
 		if rec.Phase == record.PhaseRunning && u.Place+u.Stop+u.Migrate > 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// canaryGroups are the names in Nomad of the groups in which canaries of an
+// update under way may be.
+func canaryGroups(rec *record.Record) map[string]bool {
+	out := map[string]bool{}
+	for _, m := range rec.Rollout.Beside() {
+		out[rewrite.GroupName(rec.Original, m.Group, m.Index, false, m.Slot)] = true
+		out[rewrite.GroupName(rec.Original, m.Group, m.Index, true, m.Slot)] = true
+	}
+	return out
 }
 
 // mayKeep says whether the placement in force was made for a job that asks for
@@ -81,7 +97,7 @@ func (g *Gateway) mayKeep(s *submission, rec *record.Record) bool {
 
 // shapeOf is the part of a job that its placement was decided by.
 func shapeOf(job *api.Job, spec gangspec.Spec) model.Job {
-	shape := gangspec.ToModel(job, spec)
+	shape := gangspec.ToModel(gangspec.Explicit(job), spec)
 	return model.Job{
 		Type: shape.Type, Region: shape.Region, Datacenters: shape.Datacenters, Pool: shape.Pool,
 		Constraints: shape.Constraints, Gang: shape.Gang, Topology: shape.Topology, Groups: shape.Groups,
