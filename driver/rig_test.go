@@ -116,6 +116,9 @@ func (r *rig) task(name, hcl string) driver.TaskConfig {
 
 // sweep leaves nothing of a task running after a test.
 func (r *rig) sweep(id string) {
+	if r.Client == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_ = r.Destroy(ctx, id, true) // most are gone already
@@ -195,11 +198,15 @@ func newPlanner(t *testing.T) *fakePlanner {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+gangapi.JoinPath, func(w http.ResponseWriter, r *http.Request) {
 		serve(p, w, r, p.joins, func(alloc string, in gangapi.JoinRequest) gangapi.JoinAnswer { return p.answer(alloc, in) },
-			func(a gangapi.JoinAnswer) bool { return a.State != gangapi.JoinWaiting })
+			func(in gangapi.JoinRequest, a gangapi.JoinAnswer) bool {
+				return in.WaitMS == 0 || a.State != gangapi.JoinWaiting
+			})
 	})
 	mux.HandleFunc("POST "+gangapi.ReportPath, func(w http.ResponseWriter, r *http.Request) {
 		serve(p, w, r, p.reports, func(alloc string, in gangapi.ReportRequest) gangapi.ReportAnswer { return p.order(alloc, in) },
-			func(a gangapi.ReportAnswer) bool { return a.Order != nil || a.Membership != nil || a.Gone })
+			func(in gangapi.ReportRequest, a gangapi.ReportAnswer) bool {
+				return in.WaitMS == 0 || a.Order != nil || a.Membership != nil || a.Gone
+			})
 	})
 	p.Server = httptest.NewServer(mux)
 	t.Cleanup(func() {
@@ -209,8 +216,9 @@ func newPlanner(t *testing.T) *fakePlanner {
 	return p
 }
 
-// serve makes a long poll: it is answered when there is news, or after a while.
-func serve[Q, A any](p *fakePlanner, w http.ResponseWriter, r *http.Request, seen map[string]Q, answer func(string, Q) A, news func(A) bool) {
+// serve makes a long poll: it is answered when there is news, after a while, or
+// at once where the member does not want to wait.
+func serve[Q, A any](p *fakePlanner, w http.ResponseWriter, r *http.Request, seen map[string]Q, answer func(string, Q) A, news func(Q, A) bool) {
 	alloc := "alloc-" + r.Header.Get(gangapi.IdentityHeader)
 	var in Q
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -222,7 +230,7 @@ func serve[Q, A any](p *fakePlanner, w http.ResponseWriter, r *http.Request, see
 		seen[alloc] = in
 		out := answer(alloc, in)
 		p.mu.Unlock()
-		if news(out) {
+		if news(in, out) {
 			_ = json.NewEncoder(w).Encode(out)
 			return
 		}
@@ -268,4 +276,17 @@ func (p *fakePlanner) release(epoch string) {
 			return gangapi.JoinAnswer{State: gangapi.JoinStart, Membership: &m, StartInMS: 50}
 		}
 	})
+}
+
+// supervisors lists the tasks whose state is there.
+func (r *rig) supervisors() []string {
+	entries, err := os.ReadDir(r.state)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
 }
