@@ -214,6 +214,8 @@ func canonicalIdentities(t *api.Task) {
 			t.Identity = id
 		case strings.HasPrefix(id.Name, "consul_") || strings.HasPrefix(id.Name, "vault_"):
 			// From the servers' configuration.
+		case IsMemberIdentity(t, id):
+			// Caravan's own.
 		default:
 			rest = append(rest, id)
 		}

@@ -162,6 +162,7 @@ func Gate(orig *api.Job) (*api.Job, error) {
 		return nil, err
 	}
 	job.Constraints = append(job.Constraints, gate())
+	identify(job.TaskGroups, nil)
 	calmUpdates(job)
 	return job, nil
 }

@@ -30,6 +30,7 @@ func Strip(cur, orig *api.Job) (*api.Job, error) {
 		}
 		g.Constraints = own(g.Constraints)
 		unpinDevices(g)
+		unidentify(g)
 		rest := g.Meta[gangspec.KeyCount] != "" && g.Meta[gangspec.KeyIndex] == ""
 		unsplit(job, g)
 		at, seen := byName[nameOf(g)]
@@ -154,10 +155,13 @@ func isCalm(job *api.Job) bool {
 // Release returns the job as it is in Nomad without gate and pins, so that
 // Nomad schedules it by itself from now on and what runs is not touched. kept
 // says that something stays that cannot go without restarting members: GPU
-// lists and split groups. They go with the user's next submission.
+// lists and split groups. They go with the user's next submission, and so do
+// the members' workload identities.
 func Release(cur, orig *api.Job) (job *api.Job, kept bool, err error) {
 	if !IsPinned(cur) {
-		job, err = Strip(cur, orig)
+		if job, err = Strip(cur, orig); err == nil {
+			keepIdentities(job, cur)
+		}
 		return job, false, err
 	}
 	if job, err = submitted(cur); err != nil {
