@@ -34,6 +34,7 @@ func TestExamples(t *testing.T) {
 		"elastic.hcl":           {model.GangJob, "default", prefer, 2, 16},
 		"inference.hcl":         {model.GangNone, "default", prefer, 3, 6},
 		"island-4gpu.hcl":       {model.GangNone, "default", model.Topology{Mode: model.TopologyRequire, Level: "island"}, 1, 4},
+		"join-prestart.hcl":     {model.GangJob, "default", prefer, 2, 16},
 		"log-shipper.hcl":       {model.GangJob, "default", prefer, 2, 8},
 		"mpi.hcl":               {model.GangJob, "default", model.Topology{Mode: model.TopologyPrefer, Level: "node"}, 5, 8},
 		"notebook.hcl":          {model.GangNone, "interactive/ada", prefer, 1, 1},
@@ -42,6 +43,7 @@ func TestExamples(t *testing.T) {
 		"single-gpu.hcl":        {model.GangNone, "default", prefer, 1, 1},
 		"sweep.hcl":             {model.GangNone, "default", prefer, 6, 6},
 		"torchrun.hcl":          {model.GangJob, "default", model.Topology{Mode: model.TopologyPrefer, Level: "rack"}, 2, 16},
+		"train-driver.hcl":      {model.GangJob, "default", model.Topology{Mode: model.TopologyPrefer, Level: "rack"}, 2, 16},
 		"train-gang.hcl":        {model.GangJob, "default", prefer, 2, 16},
 		"trainer-evaluator.hcl": {model.GangJob, "default", prefer, 3, 20},
 	}
@@ -104,7 +106,8 @@ func TestElasticAndDeadline(t *testing.T) {
 	if diff := cmp.Diff([]gangspec.Bounds{{Group: "trainer", Count: 2, Min: 1, Max: 3}}, spec("elastic.hcl").Groups); diff != "" {
 		t.Errorf("elastic (-want +got):\n%s", diff)
 	}
-	want := gangspec.Spec{Duration: 90 * time.Minute, DeadlineAfter: 8 * time.Hour, Preempt: gangspec.PreemptCheckpoint, Checkpoint: 15 * time.Minute}
+	want := gangspec.Spec{Duration: 90 * time.Minute, DeadlineAfter: 8 * time.Hour, Preempt: gangspec.PreemptCheckpoint, Checkpoint: 15 * time.Minute,
+		OnFailure: gangspec.FailureRestart, OnResize: gangspec.ResizeNotify}
 	if diff := cmp.Diff(want, spec("deadline.hcl"), cmpopts.IgnoreFields(gangspec.Spec{}, "Gang", "Queue", "Topology", "Groups")); diff != "" {
 		t.Errorf("deadline (-want +got):\n%s", diff)
 	}
