@@ -88,7 +88,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	j := a.job
 	inForce := j.pinnable()
 	done := j.done()
-	fresh := a.newMembers(inForce, done)
+	fresh := j.inSlots(a.newMembers(inForce, done))
 	if len(fresh) == 0 {
 		return false, nil
 	}

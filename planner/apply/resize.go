@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -100,7 +102,7 @@ func (j *job) shrink() *Step {
 		if slices.ContainsFunc(of, func(s observe.MemberState) bool { return s.State != observe.AllocPlaced }) {
 			return nil
 		}
-		slices.SortStableFunc(of, func(a, b observe.MemberState) int { return cmp.Compare(a.Index(), b.Index()) })
+		slices.SortStableFunc(of, func(a, b observe.MemberState) int { return cmp.Compare(j.index(a), j.index(b)) })
 		stay, leave = append(stay, of[:n]...), append(leave, of[n:]...)
 	}
 	if len(leave) == 0 {
@@ -148,12 +150,12 @@ func (j *job) renumbered(stay []observe.MemberState) []model.Member {
 			known[s.Member.Group] = map[int]bool{}
 		}
 		if s.Alloc != nil {
-			known[s.Member.Group][s.Index()] = true
+			known[s.Member.Group][j.index(s)] = true
 		}
 	}
 	for i, s := range stay {
 		if len(known[s.Member.Group]) == count(stay, s.Member.Group) {
-			out[i].Index = s.Index()
+			out[i].Index = j.index(s)
 		}
 	}
 	order := make([]int, len(out))
@@ -169,6 +171,40 @@ func (j *job) renumbered(stay []observe.MemberState) []model.Member {
 		}
 		out[i].Rank = next[gang]
 		next[gang]++
+	}
+	return out
+}
+
+// index is the one that Nomad gave a member's allocation in its task group,
+// whatever slot that is in; of a member that has a group of its own it is the
+// member's.
+func (j *job) index(s observe.MemberState) int {
+	if s.Alloc == nil {
+		return s.Member.Index
+	}
+	if _, _, split := rewrite.OriginByName(j.rec.Original, s.Alloc.TaskGroup); split {
+		return s.Member.Index
+	}
+	at := strings.LastIndexByte(s.Alloc.Name, '[')
+	n, err := strconv.Atoi(strings.TrimSuffix(s.Alloc.Name[at+1:], "]"))
+	if at < 0 || err != nil {
+		return s.Member.Index
+	}
+	return n
+}
+
+// inSlots puts new members into the slots of those that they come to.
+func (j *job) inSlots(fresh []model.Member) []model.Member {
+	if !j.gangs() {
+		return fresh
+	}
+	out := slices.Clone(fresh)
+	for i := range out {
+		for _, s := range j.states {
+			if s.Member.Group == out[i].Group {
+				out[i].Slot = s.Member.Slot
+			}
+		}
 	}
 	return out
 }
@@ -254,7 +290,7 @@ func (j *job) mayGrow(fresh []model.Member) string {
 // leftovers says whether allocations that are in no member's place run on in
 // the groups of new members: Nomad would take them for those.
 func (j *job) leftovers(fresh []model.Member) bool {
-	known := map[string]bool{}
+	known := j.canaryAllocs()
 	for _, s := range j.states {
 		if s.Alloc != nil {
 			known[s.Alloc.ID] = true
@@ -293,7 +329,10 @@ func (j *job) disturbed(plan *api.JobPlanResponse) string {
 		return ""
 	}
 	for _, s := range j.states {
-		if u := plan.Annotations.DesiredTGUpdates[s.Member.Group]; u != nil && j.rec.Rollout == nil && u.DestructiveUpdate+u.Stop+u.Migrate > 0 {
+		if s.Alloc == nil {
+			continue
+		}
+		if u := plan.Annotations.DesiredTGUpdates[s.Alloc.TaskGroup]; u != nil && j.rec.Rollout == nil && u.DestructiveUpdate+u.Stop+u.Migrate > 0 {
 			return fmt.Sprintf("Nomad would restart members of group %q that run", s.Member.Group)
 		}
 	}

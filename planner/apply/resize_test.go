@@ -308,11 +308,11 @@ func TestResizeStopsAnywhere(t *testing.T) {
 		// full lets Nomad place a part of the growth only, at first.
 		full bool
 	}{
-		"a gang grows":                    {job: elasticJob("service", "job", 2, 1, 5), from: 2, to: 4},
-		"a gang grows in part only":       {job: elasticJob("batch", "job", 2, 1, 5), from: 2, to: 4, full: true},
-		"a gang shrinks":                  {job: elasticJob("service", "job", 4, 1, 5), from: 4, to: 2},
-		"one of the gangs grows":          {job: elasticJob("service", "group", 2, 1, 5), from: 2, to: 4},
-		"replicas, more":                  {job: gatedJob("train", "service", "none", 2, 8), from: 2, to: 4},
+		"a gang grows":              {job: elasticJob("service", "job", 2, 1, 5), from: 2, to: 4},
+		"a gang grows in part only": {job: elasticJob("batch", "job", 2, 1, 5), from: 2, to: 4, full: true},
+		"a gang shrinks":            {job: elasticJob("service", "job", 4, 1, 5), from: 4, to: 2},
+		"one of the gangs grows":    {job: elasticJob("service", "group", 2, 1, 5), from: 2, to: 4},
+		"replicas, more":            {job: gatedJob("train", "service", "none", 2, 8), from: 2, to: 4},
 	}
 	for name, tt := range tests {
 		for _, after := range []bool{false, true} {

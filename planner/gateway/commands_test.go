@@ -164,7 +164,7 @@ func jobCommands() []command {
 		{name: "`job inspect`, `job status`, Terraform's and nomad-pack's reads", effect: "The job as its user wrote it, with Nomad's defaults, state and indexes; no gate, no pins. `?caravan=raw` shows it as Nomad has it.", show: showInspect},
 		{name: "`job history`", effect: "The user's versions: a submission with its gates and pins is one, under the number that its allocations have.", show: showHistory},
 		{name: "`job revert`", effect: "What was submitted then is submitted again: gated and placed whole, or kept where it runs if it asks for the same placement. Any number that `job history` shows, or that is folded into it, will do.", show: showRevert},
-		{name: "`job scale`", effect: "The last submission with another count, taken in as a whole: what runs is stopped and all are placed anew, members that are no gang too. The right `scale-job` is enough.", show: showScale},
+		{name: "`job scale`", effect: "The last submission with another count. Where it can be, the job is resized where it runs (see above, a changed count); a gang that is not elastic is stopped and placed anew as a whole. A count outside of `caravan_min` and `caravan_max` is refused. The right `scale-job` is enough.", show: showScale},
 		{name: "`job stop`", effect: "Nomad stops all members at once; the planner forgets the job when the last has ended.", show: func(t *testing.T, r *rig) {
 			r.passed(t, "DELETE", "/v1/job/train", "")
 			for id, a := range r.nomad.allocs {

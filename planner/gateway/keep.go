@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,7 +19,7 @@ import (
 // keep returns the new submission pinned to the placement in force, and Nomad's
 // dry-run of it; nil if that placement does not fit it any more. Nomad has the
 // last word: a volume, a port or a driver may be missing on the very nodes.
-func (g *Gateway) keep(r *http.Request, s *submission, rec *record.Record) (*api.Job, *api.JobPlanResponse, error) {
+func (g *Gateway) keep(r *http.Request, s *submission, rec *record.Record, current *api.Job) (*api.Job, *api.JobPlanResponse, error) {
 	if !g.mayKeep(s, rec) {
 		return nil, nil, nil
 	}
@@ -27,7 +28,7 @@ func (g *Gateway) keep(r *http.Request, s *submission, rec *record.Record) (*api
 		return nil, nil, problemf(http.StatusServiceUnavailable,
 			"Job %q runs, and Caravan has not seen the cluster yet, so it cannot say whether the gang may stay on its nodes: %v. Nothing was registered; try again in a moment.", s.id, err)
 	}
-	pinned, err := rewrite.Pin(s.original, rec.Members, cluster)
+	pinned, err := rewrite.Repin(current, s.original, rec.Members, cluster)
 	if err != nil {
 		g.log.Info("pin new submission to its nodes", "namespace", s.namespace, "job", s.id, "error", err)
 		return nil, nil, nil
@@ -104,9 +105,21 @@ func shapeOf(job *api.Job, spec gangspec.Spec) model.Job {
 	}
 }
 
-// dryRun asks Nomad, in the user's name, what registering job would do. The
-// reply is Nomad's refusal.
+// dryRun asks Nomad what registering job would do, in the name of who will
+// register it. The reply is Nomad's refusal.
 func (g *Gateway) dryRun(r *http.Request, s *submission, job *api.Job) (*api.JobPlanResponse, *reply, *problem) {
+	if s.asPlanner {
+		plan, _, err := g.cfg.Client.Jobs().PlanOpts(job, &api.PlanOptions{PolicyOverride: s.register.PolicyOverride},
+			(&api.WriteOptions{Namespace: s.namespace}).WithContext(r.Context()))
+		var refused api.UnexpectedResponseError
+		switch {
+		case errors.As(err, &refused) && refused.HasStatusCode():
+			return nil, &reply{status: refused.StatusCode(), header: http.Header{}, body: []byte(refused.Body())}, nil
+		case err != nil:
+			return nil, nil, unreachable(g.cfg.Nomad, err)
+		}
+		return plan, nil, nil
+	}
 	path := "/v1/job/" + url.PathEscape(s.id) + "/plan"
 	a, p := g.send(r.Context(), r, http.MethodPut, path, api.JobPlanRequest{
 		Job:            job,

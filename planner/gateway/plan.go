@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -121,8 +122,20 @@ func (g *Gateway) changeOf(r *http.Request, s *submission, rec *record.Record, c
 		return updates(before, s.original, func(u *api.DesiredUpdates, common int) { u.Ignore = uint64(common) }),
 			"Caravan: unchanged; registering it again changes nothing.", nil
 	}
+	if live(current) && rec != nil {
+		size, err := g.resize(r, s, rec, current)
+		var p *problem
+		switch {
+		case errors.As(err, &p):
+			return nil, "", p
+		case err != nil:
+			return nil, "", problemf(http.StatusServiceUnavailable, "Caravan could not plan job %q: %v. Try again in a moment.", s.id, err)
+		case size != nil:
+			return size.change, strings.Replace(size.note, "Caravan: resized", "Caravan: would be resized", 1), nil
+		}
+	}
 	if live(current) && rec != nil && g.mayKeep(s, rec) {
-		change, err := g.keptChange(r, s, rec)
+		change, err := g.keptChange(r, s, rec, current)
 		if err != nil {
 			return nil, "", problemf(http.StatusServiceUnavailable, "Caravan could not plan job %q: %v. Try again in a moment.", s.id, err)
 		}
@@ -139,8 +152,8 @@ func (g *Gateway) changeOf(r *http.Request, s *submission, rec *record.Record, c
 
 // keptChange is Nomad's own forecast for a gang that stays on its nodes, summed
 // up by the user's groups; nil if it cannot stay.
-func (g *Gateway) keptChange(r *http.Request, s *submission, rec *record.Record) (map[string]*api.DesiredUpdates, error) {
-	pinned, plan, err := g.keep(r, s, rec)
+func (g *Gateway) keptChange(r *http.Request, s *submission, rec *record.Record, current *api.Job) (map[string]*api.DesiredUpdates, error) {
+	pinned, plan, err := g.keep(r, s, rec, current)
 	if err != nil || pinned == nil {
 		return nil, err
 	}

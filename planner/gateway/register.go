@@ -157,6 +157,8 @@ type outcome struct {
 	record    *record.Record
 	// kept: registered with the placement in force.
 	kept bool
+	// resized says how the job is resized where it runs; "" if it is not.
+	resized string
 	// replaced: a version that runs is stopped first.
 	replaced bool
 	current  *api.Job
@@ -187,14 +189,24 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 	g.findSource(r.Context(), s, current)
 	next := g.newRecord(r, s, rec, current)
 	if live(current) && rec != nil {
-		pinned, _, err := g.keep(r, s, rec)
+		size, err := g.resize(r, s, rec, current)
+		if err != nil {
+			return outcome{}, err
+		}
+		if size != nil {
+			rewrite.Note(size.job, size.note, g.cfg.Link(s.namespace, s.id))
+			out, err := g.commit(r, s, rec, size.next, size.job, current)
+			out.resized = size.note
+			return out, err
+		}
+		pinned, _, err := g.keep(r, s, rec, current)
 		if err != nil {
 			return outcome{}, err
 		}
 		if pinned != nil {
 			next.Phase, next.Members, next.PlacedHash = rec.Phase, rec.Members, s.hash
 			next.Submitted, next.Admitted, next.Deadline, next.Reason = rec.Submitted, rec.Admitted, rec.Deadline, rec.Reason
-			next.History, next.Recalls = rec.History, rec.Recalls
+			next.History, next.Recalls, next.Growth = rec.History, rec.Recalls, rec.Growth
 			if pinned, err = g.roll(r, s, rec, next, pinned, current); err != nil {
 				return outcome{}, err
 			}

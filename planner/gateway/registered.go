@@ -142,6 +142,9 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	if out.kept {
 		return "Caravan: registered; the gang stays on its nodes, since what it asks for is the same."
 	}
+	if out.resized != "" {
+		return out.resized + " See `caravan explain " + s.ref() + "`."
+	}
 	prefix := "Caravan: "
 	if out.unchanged {
 		prefix = "Caravan: unchanged, nothing was registered; "

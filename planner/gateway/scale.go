@@ -21,7 +21,7 @@ const (
 )
 
 // serveScale handles a new count for a group of a managed job: it is the last
-// submission with another count, taken in whole.
+// submission with another count, resized where it runs if that can be.
 func (g *Gateway) serveScale(w http.ResponseWriter, r *http.Request, id string) {
 	var req api.ScalingRequest
 	body, ok := g.decodeRequest(w, r, &req)
@@ -78,6 +78,9 @@ func (g *Gateway) scale(w http.ResponseWriter, r *http.Request, req api.ScalingR
 		return p
 	}
 	if p := scalable(rec.JobID, group, *req.Count); p != nil {
+		return p
+	}
+	if p := withinBounds(rec.JobID, rec.Original, group, *req.Count, g.cfg.Levels); p != nil {
 		return p
 	}
 	job, err := gangspec.Copy(rec.Original)

@@ -218,7 +218,7 @@ func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []b
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("decode answer: %w", err)
 	}
-	if err := json.Unmarshal(answer[field], &groups); err != nil || !split(rec.Original, groups) {
+	if err := json.Unmarshal(answer[field], &groups); err != nil || !split(rec.Original, groups) && !other(rec.Original, groups) {
 		return nil, err
 	}
 	merged := map[string]map[string]any{}
@@ -233,6 +233,11 @@ func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []b
 			}
 		}
 	}
+	for _, group := range rec.Original.TaskGroups {
+		if m := merged[deref(group.Name)]; m[desired] != nil {
+			m[desired] = count(group)
+		}
+	}
 	if answer[field], err = json.Marshal(merged); err != nil {
 		return nil, fmt.Errorf("encode groups: %w", err)
 	}
@@ -241,7 +246,21 @@ func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []b
 
 func split(original *api.Job, groups map[string]map[string]json.RawMessage) bool {
 	for name := range groups {
-		if _, _, ok := rewrite.OriginByName(original, name); ok {
+		if of, _, ok := rewrite.OriginByName(original, name); ok || of != name {
+			return true
+		}
+	}
+	return false
+}
+
+// desired is what a scale status calls the count of a group.
+const desired = "Desired"
+
+// other says whether a group has another count in Nomad than its user gave it,
+// as a gang has that is to grow.
+func other(original *api.Job, groups map[string]map[string]json.RawMessage) bool {
+	for _, group := range original.TaskGroups {
+		if n := groups[deref(group.Name)][desired]; n != nil && string(n) != strconv.Itoa(count(group)) {
 			return true
 		}
 	}

@@ -60,6 +60,9 @@ func originByName(orig *api.Job, name string) (group string, index int, split bo
 		return name, 0, false
 	}
 	bare := strings.TrimRight(name, "_")
+	if group, is := strings.CutSuffix(bare, restMark); is && lookup(orig, group) != nil && restName(orig, group) == name {
+		return group, 0, false
+	}
 	at := strings.LastIndexByte(bare, '-')
 	if at < 0 {
 		return name, 0, false
