@@ -101,7 +101,7 @@ func (g *Gateway) resizedRecord(r *http.Request, s *submission, rec *record.Reco
 	next := rec.Resized()
 	next.Original, next.Source, next.SpecHash, next.PlacedHash = sub.Original, sub.Source, sub.SpecHash, sub.SpecHash
 	next.Submitter, next.PriorIndex, next.Arriving, next.Members = sub.Submitter, sub.PriorIndex, sub.Arriving, kept
-	next.Attempts, next.RetryAfter = 0, time.Time{}
+	next.Prior, next.Attempts, next.RetryAfter = sub.Prior, 0, time.Time{}
 	next.Reason = strings.TrimPrefix(note, "Caravan: ")
 	next.Note(g.cfg.Now(), "resize", next.Reason)
 	return next

@@ -65,6 +65,6 @@ func (g *Growth) Without(gone func(group string) bool) *Growth {
 func (r *Record) Resized() *Record {
 	out := *r
 	floor := r.Floor()
-	out.KeptIndex, out.Held = &floor, ""
+	out.KeptIndex, out.Held, out.Prior = &floor, "", nil
 	return &out
 }
