@@ -222,10 +222,12 @@ func (r *nodeReader) gpus(n *api.Node, e *nodeEntry) (topology.Matrix, bool) {
 				Attributes: attributes, Unhealthy: unhealthy(instance), NUMA: -1,
 			}
 		}
+		r.instances(d, e, byID)
 	}
 	if len(ids) == 0 {
 		return topology.Matrix{}, false
 	}
+	divided(byID, matrix, e)
 	e.model.GPUs, e.model.Links = arrange(ids, byID, matrix)
 	return matrix, known
 }
@@ -242,7 +244,7 @@ func decodeTopology(a *api.Attribute) (topology.Matrix, error) {
 func (r *nodeReader) deviceAttributes(d *api.NodeDeviceResource) map[string]string {
 	out := make(map[string]string, len(d.Attributes))
 	for k, a := range d.Attributes {
-		if k == topology.AttrTopology || a == nil {
+		if k == topology.AttrTopology || k == topology.AttrInstances || a == nil {
 			continue
 		}
 		v := a.String()

@@ -100,6 +100,9 @@ type GPU struct {
 	Island int `json:"island"`
 	// NUMA is the NUMA node, -1 if unknown.
 	NUMA int `json:"numa"`
+	// Parent is the UUID of the GPU that this is a MIG instance of; "" is a whole
+	// GPU. A divided GPU is no device itself.
+	Parent string `json:"parent,omitempty"`
 }
 
 // Link is the connection between two GPUs of a node.
