@@ -311,3 +311,26 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// upgrade makes a connection one of frames.
+func upgrade(conn net.Conn, body []byte) (*bufio.Reader, error) {
+	req, err := http.NewRequest(http.MethodPost, "http://supervisor"+pathExec, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	req.Header.Set("Upgrade", execProtocol)
+	req.Header.Set("Connection", "Upgrade")
+	if err := req.Write(conn); err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer func() { _ = resp.Body.Close() }()
+		return nil, readError(resp)
+	}
+	return r, nil
+}

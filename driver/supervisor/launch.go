@@ -82,7 +82,8 @@ func spawn(ctx context.Context, binary, dir string) error {
 	}
 	cmd := osexec.Command(binary, Command, dir)
 	cmd.Dir = "/"
-	cmd.Env = environment(os.Environ())
+	// The first of the extra files is descriptor 3.
+	cmd.Env = append(environment(os.Environ()), envReady+"=3")
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

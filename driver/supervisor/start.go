@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caravan-sched/caravan/driver/container"
 	"github.com/caravan-sched/caravan/driver/exec"
 	"github.com/caravan-sched/caravan/driver/supervisor/machine"
 )
@@ -34,6 +35,9 @@ type Start struct {
 	// Workload is the user's code; an empty ID becomes Run. The environment of
 	// the rendezvous is put behind its Env and wins over it.
 	Workload exec.Spec `json:"workload"`
+	// Container is set for a task with an image; the workload is then its
+	// runtime's client.
+	Container *container.Spec `json:"container,omitempty"`
 
 	Role       Role       `json:"role"`
 	Barrier    Barrier    `json:"barrier,omitzero"`

@@ -21,8 +21,9 @@ const (
 	// Running and Suspended: the user's code has started.
 	Running   Phase = "running"
 	Suspended Phase = "suspended"
-	// Settling: the user's code has failed, and the planner is asked whether it
-	// was because of another member.
+	// Settling: the user's code has ended by itself. What it left behind is got
+	// rid of, and if it failed, the planner is asked whether another member had
+	// failed first.
 	Settling Phase = "settling"
 	// Stopping: the user's code is asked to end, or killed.
 	Stopping Phase = "stopping"
@@ -64,6 +65,9 @@ const (
 	CauseDevices Cause = "devices"
 	// CauseStart: the user's code could not be started.
 	CauseStart Cause = "start-failed"
+	// CauseStuck: what the user's code left could not be killed, so that it could
+	// not be started again.
+	CauseStuck Cause = "stuck"
 	// CauseFenced: the node was cut off from Nomad's servers.
 	CauseFenced Cause = "fenced"
 )

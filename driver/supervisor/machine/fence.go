@@ -1,0 +1,59 @@
+package machine
+
+import (
+	"fmt"
+	"time"
+)
+
+// fence is the watch on Nomad's servers. It is armed by the first sign of them:
+// an address that was wrong from the start must not end every task.
+type fence struct {
+	armed  bool
+	seenAt time.Duration
+	warned bool
+}
+
+// attached takes in that the servers saw the node at the given time.
+func (m *Machine) attached(at time.Duration) {
+	at = min(at, m.now)
+	if m.fence.armed && at <= m.fence.seenAt {
+		return
+	}
+	m.fence.armed, m.fence.seenAt = true, at
+	if m.fence.warned && m.now-at < m.cfg.FenceAfter/2 {
+		m.fence.warned = false
+		m.tell(EventFence, "this node reaches Nomad's servers again")
+	}
+}
+
+// fenceDeadlines watches while there is, or is about to be, user's code.
+func (m *Machine) fenceDeadlines() []deadline {
+	if !m.fence.armed || m.cfg.FenceAfter <= 0 {
+		return nil
+	}
+	switch {
+	case m.phase == Exited:
+		return nil
+	case m.phase == Stopping && (m.stop.stage >= stageKill || m.code != codeUp):
+		return nil
+	case m.code == codeNone && m.phase != Starting, m.code == codeClearing:
+		return nil
+	}
+	out := []deadline{{m.fence.seenAt + m.cfg.FenceAfter, m.cutOff}}
+	if !m.fence.warned && m.now < m.fence.seenAt+m.cfg.FenceAfter {
+		out = append(out, deadline{m.fence.seenAt + m.cfg.FenceAfter/2, m.warnFence})
+	}
+	return out
+}
+
+func (m *Machine) warnFence() {
+	m.fence.warned = true
+	m.tell(EventFence, fmt.Sprintf("this node has not reached Nomad's servers for %s; the user's code is killed after %s (fence_after)",
+		round(m.now-m.fence.seenAt), m.cfg.FenceAfter))
+}
+
+func (m *Machine) cutOff() {
+	reason := fmt.Sprintf("this node has been cut off from Nomad's servers for %s (fence_after), which may start another one in its place", m.cfg.FenceAfter)
+	m.tell(EventFence, reason)
+	m.beginStop(stop{cause: CauseFenced, fault: reason, reason: reason, killAt: m.now, urgent: true})
+}
