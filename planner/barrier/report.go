@@ -23,11 +23,13 @@ func (g *Gang) Report(who Member, req gangapi.ReportRequest, now time.Time) bool
 	if _, ok := g.byAlloc[who.Alloc]; !ok {
 		return false
 	}
+	// A follower's code is not the gang's. Another task that knows the run was
+	// told it by the one that has joined, to report in its place.
 	at, in := g.inEpoch[who.Alloc]
-	if in && g.state.Runs[at].Task != who.Task {
-		return true // a follower's code is not the gang's
+	if in && g.state.Runs[at].Task != who.Task && g.state.Runs[at].Run != req.Run {
+		return true
 	}
-	if j := g.joins[who.Alloc]; !in && j != nil && j.task != who.Task {
+	if j := g.joins[who.Alloc]; !in && j != nil && j.task != who.Task && j.req.Run != req.Run {
 		return true
 	}
 	r := g.reports[who.Alloc]

@@ -545,6 +545,28 @@ func TestProgressIsShown(t *testing.T) {
 	})
 }
 
+// Where a task has joined for another one, a third may report, if it says the
+// run that has joined; any other task of the allocation does not count.
+func TestASidecarReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		people := r.begin(2)
+		steps := func(step int64) func(*gangapi.ReportRequest) {
+			return func(q *gangapi.ReportRequest) { q.Progress = &gangapi.Progress{Step: &step} }
+		}
+		sidecar := r.member(1, 1)
+		sidecar.who.Task, sidecar.m = "report", people[1].m
+		sidecar.report(gangapi.MemberRunning, steps(120))
+		stranger := r.member(1, 1)
+		stranger.who.Task, stranger.m, stranger.join.Run = "logs", people[1].m, "other"
+		stranger.report(gangapi.MemberRunning, steps(7))
+		m := r.service.Gangs("ml", "train")[0].Members[1]
+		if m.Step == nil || *m.Step != 120 {
+			t.Errorf("member 1 is shown as %+v, want step 120", m)
+		}
+	})
+}
+
 func TestWhoDoesNotWait(t *testing.T) {
 	tests := map[string]struct {
 		change    func(r *rig)
