@@ -24,6 +24,8 @@ type cgroups struct {
 	unified string
 	// v1 maps controllers to the workload's directories in their hierarchies.
 	v1 map[string]string
+	// scope is the name of the task's cgroups among Nomad's in v1.
+	scope string
 	// owned are the directories made for the workload, to be removed with it.
 	owned []string
 	// detach takes the device filter away again; nil without one.
@@ -35,7 +37,7 @@ type cgroups struct {
 
 // place decides which cgroups a workload belongs into, without making them.
 func (h host) place(spec Spec) *cgroups {
-	g := &cgroups{host: h, v1: map[string]string{}}
+	g := &cgroups{host: h, v1: map[string]string{}, scope: spec.CgroupScope}
 	if spec.NoCgroups {
 		return g
 	}
@@ -169,16 +171,15 @@ func (g *cgroups) dirs() []string {
 	return slices.Compact(all)
 }
 
-// holders are the directories that hold this workload and nothing else. Nomad's
-// cpuset of tasks without reserved cores is shared by all of them.
+// shared reports whether a directory holds other tasks as well: Nomad's v1
+// cpuset of all tasks without cores of their own.
+func (g *cgroups) shared(dir string) bool {
+	return dir == g.v1["cpuset"] && !slices.Contains(g.owned, dir) && filepath.Base(dir) != g.scope
+}
+
+// holders are the directories that hold this workload and nothing else.
 func (g *cgroups) holders() []string {
-	var all []string
-	for _, dir := range g.dirs() {
-		if dir != g.v1["cpuset"] || slices.Contains(g.owned, dir) {
-			all = append(all, dir)
-		}
-	}
-	return all
+	return slices.DeleteFunc(g.dirs(), g.shared)
 }
 
 // pids are the processes in the cgroups and in those below them. Zombies are

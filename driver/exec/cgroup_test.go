@@ -109,6 +109,11 @@ func TestPlace(t *testing.T) {
 			want:    map[string]string{"cpu": "cpu,cpuacct/nomad/a.t", "cpuacct": "cpu,cpuacct/nomad/a.t", "cpuset": "cpuset/nomad/share", "freezer": "freezer/nomad/a.t", "pids": "pids/caravan/w"},
 			unified: "caravan/w", wantOwned: []string{"caravan/w", "pids/caravan/w"},
 		},
+		"Nomad's v1, own cores": {
+			spec:    Spec{ID: "w", CgroupParent: root + "/cpuset/nomad/reserve/a.t", CgroupScope: "a.t"},
+			want:    map[string]string{"cpu": "cpu,cpuacct/nomad/a.t", "cpuacct": "cpu,cpuacct/nomad/a.t", "cpuset": "cpuset/nomad/reserve/a.t", "freezer": "freezer/nomad/a.t", "pids": "pids/caravan/w"},
+			unified: "caravan/w", wantOwned: []string{"caravan/w", "pids/caravan/w"},
+		},
 		"Nomad's v1, of a task that is gone": {
 			spec:    Spec{ID: "w", CgroupParent: root + "/cpuset/nomad/reserve/b.t", CgroupScope: "b.t"},
 			want:    map[string]string{"cpu": "cpu,cpuacct/caravan/w", "cpuacct": "cpu,cpuacct/caravan/w", "cpuset": "cpuset/caravan/w", "freezer": "freezer/caravan/w", "pids": "pids/caravan/w"},
@@ -152,6 +157,9 @@ func TestPlace(t *testing.T) {
 			}
 			if slices.Contains(g.holders(), root+"/cpuset/nomad/share") {
 				t.Error("would kill what shares Nomad's cores")
+			}
+			if dir := root + "/cpuset/nomad/reserve/a.t"; g.v1["cpuset"] == dir && !slices.Contains(g.holders(), dir) {
+				t.Error("would not limit the task's own cores")
 			}
 		})
 	}

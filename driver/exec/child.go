@@ -60,6 +60,8 @@ type childConfig struct {
 
 // childFault is why a child could not become the command.
 type childFault struct {
+	// Field is that of the Spec which is at fault, empty where none is.
+	Field string `json:"field,omitempty"`
 	Step  string `json:"step"`
 	Text  string `json:"text"`
 	Errno int    `json:"errno,omitempty"`
@@ -111,12 +113,12 @@ func runChild() int {
 	return 125
 }
 
-// step names what failed.
-func step(name string, err error) error {
+// step names what failed, and the field of the Spec that asked for it.
+func step(field, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	fault := childFault{Step: name, Text: plainError(err)}
+	fault := childFault{Field: field, Step: name, Text: plainError(err)}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		fault.Errno = int(errno)
@@ -128,7 +130,7 @@ func step(name string, err error) error {
 func (c *childConfig) become() error {
 	if c.OOMScoreAdj != 0 {
 		value := strconv.Itoa(c.OOMScoreAdj)
-		if err := step("set oom_score_adj "+value, os.WriteFile("/proc/self/oom_score_adj", []byte(value), 0o644)); err != nil {
+		if err := step("limits.oom_score_adj", "set oom_score_adj "+value, os.WriteFile("/proc/self/oom_score_adj", []byte(value), 0o644)); err != nil {
 			return err
 		}
 	}
@@ -140,31 +142,34 @@ func (c *childConfig) become() error {
 		for _, cpu := range c.CPUs {
 			set.Set(cpu)
 		}
-		if err := step("run on CPUs "+FormatCPUs(c.CPUs), unix.SchedSetaffinity(0, &set)); err != nil {
+		if err := step("cpu_set", "run on CPUs "+FormatCPUs(c.CPUs), unix.SchedSetaffinity(0, &set)); err != nil {
 			return err
 		}
 	}
-	// Signals that the agent ignores would be ignored by the command, too. Those
-	// that are caught go back to their default.
-	signal.Notify(make(chan os.Signal, 1))
+	// Signals that the agent ignores would be ignored by the command, too.
+	catchSignals()
 	for _, l := range c.Rlimits {
 		limit := syscall.Rlimit{Cur: l.Soft, Max: l.Hard}
 		name := fmt.Sprintf("set ulimit %s to %s:%s", l.Name, limitText(l.Soft), limitText(l.Hard))
-		if err := step(name, setrlimit(l.Resource, &limit)); err != nil {
+		if err := step("ulimits."+l.Name, name, setrlimit(l.Resource, &limit)); err != nil {
 			return err
 		}
 	}
 	if err := c.User.assume(); err != nil {
 		return err
 	}
-	if err := step("change to directory "+c.Dir, unix.Chdir(c.Dir)); err != nil {
+	if err := step("dir", "change to directory "+c.Dir, unix.Chdir(c.Dir)); err != nil {
 		return err
 	}
 	// Whatever else came along. Older kernels cannot; nothing of ours is missed.
 	unix.CloseOnExec(reportFD)
 	_ = unix.CloseRange(configFD, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC)
-	return step("run "+c.Path, syscall.Exec(c.Path, c.Args, c.Env))
+	return step("command", "run "+c.Path, syscall.Exec(c.Path, c.Args, c.Env))
 }
+
+// catchSignals lets no signal do anything to this process. A command that it
+// becomes or starts finds all of them at their default.
+func catchSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // setrlimit goes through the standard library, which otherwise puts the limit of
 // open files back to what it was when the process began.
@@ -178,12 +183,12 @@ func (id *identity) assume() error {
 		return nil
 	}
 	if os.Geteuid() == 0 {
-		if err := step("set groups", syscall.Setgroups(id.Groups)); err != nil {
+		if err := step("groups", "set groups", syscall.Setgroups(id.Groups)); err != nil {
 			return err
 		}
 	}
-	if err := step("set gid "+strconv.Itoa(id.GID), syscall.Setresgid(id.GID, id.GID, id.GID)); err != nil {
+	if err := step("user", "set gid "+strconv.Itoa(id.GID), syscall.Setresgid(id.GID, id.GID, id.GID)); err != nil {
 		return err
 	}
-	return step("set uid "+strconv.Itoa(id.UID), syscall.Setresuid(id.UID, id.UID, id.UID))
+	return step("user", "set uid "+strconv.Itoa(id.UID), syscall.Setresuid(id.UID, id.UID, id.UID))
 }

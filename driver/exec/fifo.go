@@ -140,13 +140,13 @@ func (o *output) buffered() (n int, err error) {
 	return n, errors.Join(err, failed)
 }
 
-// sleep waits, or less when the context ends.
+// sleep waits; when the context ends before, the error is the context's cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-timer.C:
 		return nil
 	}

@@ -88,8 +88,17 @@ func TestOutputSurvivesItsReader(t *testing.T) {
 }
 
 func TestOutputEndsWithTheWorkload(t *testing.T) {
-	spec := shell(t, "echo end")
+	spec := shell(t, "echo end >/dev/stdout")
 	spec.Stdout = fifo(t)
+	if os.Geteuid() == 0 {
+		spec.User = "nobody" // who did not make the FIFO
+		if err := os.Chmod(filepath.Dir(spec.Stdout), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Dir(filepath.Dir(spec.Stdout)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f := reader(t, spec.Stdout)
 	w := start(t, spec)
 	wait(t, w)

@@ -23,6 +23,8 @@ func (w *Workload) Freeze(ctx context.Context) error {
 	}
 	w.freezing.Lock()
 	defer w.freezing.Unlock()
+	ctx, stop := w.whileRunning(ctx)
+	defer stop()
 	w.setFrozen(true)
 	if err := w.freeze(ctx); err != nil {
 		w.setFrozen(false)
@@ -30,6 +32,20 @@ func (w *Workload) Freeze(ctx context.Context) error {
 		return fmt.Errorf("suspend workload: %w", err)
 	}
 	return nil
+}
+
+// whileRunning is a context that ends with the command, too: what is killed
+// while it is being suspended never stands still.
+func (w *Workload) whileRunning(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-w.ended:
+			cancel(ErrNotRunning)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // Thaw resumes it. It is no error if it was not suspended.

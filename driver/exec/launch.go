@@ -128,6 +128,8 @@ func readFault(from io.Reader) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("read what the child says: %w", err)
+	case fault.Field != "":
+		return &SpecError{Faults: []Fault{{Field: fault.Field, Why: fault.Error()}}}
 	}
 	return fault
 }

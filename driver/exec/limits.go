@@ -65,8 +65,8 @@ func unifiedResources(resources *specs.LinuxResources, controllers []string) *cg
 func (g *cgroups) createV1(resources *specs.LinuxResources, devices []specs.LinuxDeviceCgroup) error {
 	for _, name := range v1Controllers {
 		dir := g.v1[name]
-		if dir == "" {
-			continue
+		if dir == "" || g.shared(dir) {
+			continue // nothing there is this workload's to set
 		}
 		root := g.host.v1[name]
 		group, err := filepath.Rel(root, dir)

@@ -22,7 +22,7 @@ func (c *childConfig) enter() error {
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
 		}
-		if err := step("join network namespace "+c.NetworkNamespace, err); err != nil {
+		if err := step("network_namespace", "join network namespace "+c.NetworkNamespace, err); err != nil {
 			return err
 		}
 	}
@@ -30,7 +30,7 @@ func (c *childConfig) enter() error {
 		return nil
 	}
 	// Mounts of the host still arrive, those made here stay here.
-	if err := step("keep mounts from the host", unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, "")); err != nil {
+	if err := step("", "keep mounts from the host", unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, "")); err != nil {
 		return err
 	}
 	for _, m := range c.Mounts {
@@ -39,7 +39,7 @@ func (c *childConfig) enter() error {
 		}
 	}
 	if c.MountProc {
-		return step("mount /proc", unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+		return step("", "mount /proc", unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	}
 	return nil
 }
@@ -49,20 +49,20 @@ func joinNamespace(fd, kind int) error {
 	if kind == unix.CLONE_NEWNS {
 		// Threads share root and working directory, which a mount namespace
 		// cannot be changed under.
-		if err := step("unshare directories", unix.Unshare(unix.CLONE_FS)); err != nil {
+		if err := step("", "unshare directories", unix.Unshare(unix.CLONE_FS)); err != nil {
 			return err
 		}
 	}
-	return step("join namespace of the workload", unix.Setns(fd, kind))
+	return step("", "join namespace of the workload", unix.Setns(fd, kind))
 }
 
 func (m Mount) bind() error {
 	name := fmt.Sprintf("mount %s on %s", m.HostPath, m.TaskPath)
-	if err := step(name, unix.Mount(m.HostPath, m.TaskPath, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
+	if err := step("mounts", name, unix.Mount(m.HostPath, m.TaskPath, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
 		return err
 	}
 	if m.Propagation != "host-to-task" {
-		if err := step(name, unix.Mount("", m.TaskPath, "", unix.MS_PRIVATE|unix.MS_REC, "")); err != nil {
+		if err := step("mounts", name, unix.Mount("", m.TaskPath, "", unix.MS_PRIVATE|unix.MS_REC, "")); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func (m Mount) bind() error {
 		return nil
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	return step(name+" read-only", unix.MountSetattr(unix.AT_FDCWD, m.TaskPath, unix.AT_RECURSIVE, &attr))
+	return step("mounts", name+" read-only", unix.MountSetattr(unix.AT_FDCWD, m.TaskPath, unix.AT_RECURSIVE, &attr))
 }
 
 // report is what an intermediate process tells about the command.
@@ -93,24 +93,26 @@ func (c *childConfig) between(config *json.Decoder, faults *os.File) (code int, 
 	if c.OwnMounts {
 		inner.OwnMounts, inner.MountProc, inner.Mounts = false, false, nil
 	}
+	// As an init it must not be ended by the workload.
+	catchSignals()
 	if err := c.enter(); err != nil {
 		return 0, err
 	}
 	pid, feed, err := c.startInner(faults)
 	if err != nil {
-		return 0, step("start inside namespaces", err)
+		return 0, step("", "start inside namespaces", err)
 	}
 	if err := reports.Encode(report{PID: pid}); err != nil {
-		return 0, step("report", err)
+		return 0, step("", "report", err)
 	}
 	// The other side looks for the command's PID on the host now; it says when
 	// it has found it.
 	var found bool
 	if err := config.Decode(&found); err != nil || !found {
-		return 0, step("wait for the go-ahead", err)
+		return 0, step("", "wait for the go-ahead", err)
 	}
 	if err := json.NewEncoder(feed).Encode(inner); err != nil {
-		return 0, step("hand on", err)
+		return 0, step("", "hand on", err)
 	}
 	_ = feed.Close()
 	_ = faults.Close()

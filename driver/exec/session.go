@@ -60,6 +60,9 @@ type Session struct {
 // process may have inherited its end for ever.
 const outputGrace = 2 * time.Second
 
+// endGrace is how long an ending workload may take to have ended.
+const endGrace = time.Second
+
 // Exec runs a command in the workload; ErrNotRunning once it has ended. The
 // context only bounds the start. Wait must be called.
 func (w *Workload) Exec(ctx context.Context, spec ExecSpec) (*Session, error) {
@@ -89,11 +92,7 @@ func (w *Workload) Exec(ctx context.Context, spec ExecSpec) (*Session, error) {
 	closeAll(theirs)
 	if err != nil {
 		closeAll(s.ours)
-		if config.Between && errors.Is(err, unix.ENOMEM) {
-			// What fork(2) says in a PID namespace whose init has ended.
-			err = ErrNotRunning
-		}
-		return nil, fmt.Errorf("run in workload: %w", err)
+		return nil, fmt.Errorf("run in workload: %w", w.orEnded(err))
 	}
 	w.mu.Lock()
 	w.sessions[s] = struct{}{}
@@ -101,6 +100,24 @@ func (w *Workload) Exec(ctx context.Context, spec ExecSpec) (*Session, error) {
 	w.mu.Unlock()
 	go s.copy(spec)
 	return s, nil
+}
+
+// orEnded is ErrNotRunning if the reason of a failure is that the workload is
+// about to end: what is started in its PID namespace then fails in many ways,
+// before the end shows.
+func (w *Workload) orEnded(err error) error {
+	var fault *SpecError
+	if errors.As(err, &fault) {
+		return err
+	}
+	moment := time.NewTimer(endGrace)
+	defer moment.Stop()
+	select {
+	case <-w.main.done:
+		return ErrNotRunning
+	case <-moment.C:
+		return err
+	}
 }
 
 // sessionConfig is the workload's, for another command.

@@ -219,6 +219,34 @@ func TestSignalAll(t *testing.T) {
 	}
 }
 
+func TestKillEndsASuspension(t *testing.T) {
+	w := start(t, shell(t, "sleep 1000"))
+	// Somebody else keeps it from standing still.
+	f, ok := w.groups.freezer()
+	if !ok {
+		t.Skip("needs a freezer")
+	}
+	w.freezing.Lock()
+	frozen := make(chan error, 1)
+	go func() {
+		defer w.freezing.Unlock()
+		ctx, stop := w.whileRunning(context.Background())
+		defer stop()
+		frozen <- waitFor(ctx, f.state, f.frozen)
+	}()
+	if err := w.Kill(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-frozen:
+		if !errors.Is(err, ErrNotRunning) {
+			t.Errorf("suspend: %v", err)
+		}
+	case <-soon(t).Done():
+		t.Error("it still waits")
+	}
+}
+
 func TestFreeze(t *testing.T) {
 	for way, change := range ways(t) {
 		t.Run(way, func(t *testing.T) {

@@ -88,6 +88,11 @@ func (w *Workload) launch(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("open output: %w", err)
 		}
+		if id := w.plan.child.User; id != nil && out.keeper != nil {
+			// Programs open /dev/stdout, which is the FIFO once more. Where it
+			// cannot be given away they have what they were started with.
+			_ = out.keeper.Chown(id.UID, -1)
+		}
 		w.outputs = append(w.outputs, out)
 	}
 	if err := w.groups.create(spec, w.plan.devices); err != nil {

@@ -197,3 +197,50 @@ func TestNoTwoWorkloadsInOneCgroup(t *testing.T) {
 		t.Errorf("the first one: %v", err)
 	}
 }
+
+func TestFaultsOfTheStart(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script")
+	if err := os.WriteFile(script, []byte("not a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	locked := filepath.Join(dir, "locked")
+	if err := os.Mkdir(locked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		change    func(*Spec)
+		wantField string
+	}{
+		"not a program":       {func(s *Spec) { s.Command = script }, "command"},
+		"the user may not":    {func(s *Spec) { s.Dir, s.User = locked, "nobody" }, "dir"},
+		"not a namespace":     {func(s *Spec) { s.NetworkNamespace = script }, "network_namespace"},
+		"not a namespace, in": {func(s *Spec) { s.NetworkNamespace, s.PIDNamespace = script, true }, "network_namespace"},
+		"in PID namespace":    {func(s *Spec) { s.Command, s.PIDNamespace = script, true }, "command"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			spec := shell(t, "true")
+			test.change(&spec)
+			w, err := Start(soon(t), spec)
+			if err == nil {
+				_ = w.Close(soon(t))
+				t.Fatal("it started")
+			}
+			var fault *SpecError
+			if !errors.As(err, &fault) || fault.Faults[0].Field != test.wantField {
+				t.Errorf("start: %v, want a fault of %s", err, test.wantField)
+			}
+		})
+	}
+}
+
+func TestInitIsNotEndedByTheWorkload(t *testing.T) {
+	needRoot(t)
+	spec := shell(t, "for s in TERM INT HUP USR1 QUIT PIPE; do kill -$s 1; done; sleep 0.05; echo there")
+	spec.PIDNamespace = true
+	if got := run(t, spec); got != "there\n" {
+		t.Errorf("output = %q", got)
+	}
+}
