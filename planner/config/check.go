@@ -31,6 +31,8 @@ const (
 	minDeadline    = time.Second
 	maxDeadline    = 24 * time.Hour
 	maxRetry       = 24 * time.Hour
+	minTrouble     = time.Second
+	maxTrouble     = 24 * time.Hour
 	maxGatewayWait = 5 * time.Minute
 	maxMaxWaiting  = 1 << 20
 	maxAvoidFor    = 30 * 24 * time.Hour
@@ -55,6 +57,8 @@ func (l *loader) check(c *Config) {
 	if c.Admission.RetryInitial > c.Admission.RetryMax {
 		l.fault("admission.retry.initial", c.Admission.RetryInitial.String(), "it must not be greater than admission.retry.max, which is "+c.Admission.RetryMax.String())
 	}
+	l.between("trouble.sick_gpu", c.Trouble.SickGPU, minTrouble, maxTrouble)
+	l.between("trouble.missing_gpu", c.Trouble.MissingGPU, minTrouble, maxTrouble)
 	l.between("gateway.wait", c.Gateway.Wait, 0, maxGatewayWait)
 	if c.Barrier.MaxWaiting < 1 || c.Barrier.MaxWaiting > maxMaxWaiting {
 		l.fault("barrier.max_waiting", c.Barrier.MaxWaiting, fmt.Sprintf("want 1 to %d", maxMaxWaiting))

@@ -17,6 +17,7 @@ type Config struct {
 	Managed   Managed
 	Policy    Policy
 	Admission Admission
+	Trouble   Trouble
 	// Levels are the levels above the node, outermost first.
 	Levels []Level
 	// Topology is the operator's topology file; nil when there is none.
@@ -95,6 +96,15 @@ type Admission struct {
 	RetryMax     time.Duration
 }
 
+// Trouble is how long a fault under a running gang may last before the gang is
+// taken off.
+type Trouble struct {
+	// SickGPU is for a GPU that is reported unhealthy, and MissingGPU for one that
+	// its node does not list any more, as while a device plugin restarts.
+	SickGPU    time.Duration
+	MissingGPU time.Duration
+}
+
 // Level is one level of the topology tree above the node.
 type Level struct {
 	Name string
@@ -133,6 +143,8 @@ const (
 	DefaultDeadline     = 60 * time.Second
 	DefaultRetryInitial = 5 * time.Second
 	DefaultRetryMax     = 5 * time.Minute
+	DefaultSickGPU      = 30 * time.Second
+	DefaultMissingGPU   = 2 * time.Minute
 	DefaultNamespace    = "default"
 	DefaultGatewayWait  = 3 * time.Second
 	DefaultMaxWaiting   = 16384
@@ -157,6 +169,7 @@ func Default() Config {
 			RetryInitial: DefaultRetryInitial,
 			RetryMax:     DefaultRetryMax,
 		},
+		Trouble:  Trouble{SickGPU: DefaultSickGPU, MissingGPU: DefaultMissingGPU},
 		State:    State{Namespace: DefaultNamespace},
 		Gateway:  Gateway{Wait: DefaultGatewayWait},
 		Barrier:  Barrier{MaxWaiting: DefaultMaxWaiting, AvoidFor: DefaultAvoidFor},

@@ -52,6 +52,10 @@ admission {
     max     = "1m"
   }
 }
+trouble {
+  sick_gpu    = "1m"
+  missing_gpu = "10m"
+}
 levels = ["zone", "row", "rack"]
 level "rack" { meta = "rack_name" }
 topology_file = "topology.hcl"
@@ -83,6 +87,7 @@ func TestParseFull(t *testing.T) {
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
 		Policy:    Policy{Order: "fifo", Strict: true, MaxHolds: 3},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
+		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
 		Topology: &Topology{Path: "/etc/caravan/topology.hcl",
 			Places: map[string]Place{"n1": {Levels: map[string]string{"rack": "r1"}, Line: 1}}},
@@ -127,6 +132,7 @@ func TestParseFaults(t *testing.T) {
 			}},
 		"no holds":                   {src: "policy { max_holds = 0 }", want: []string{`c.hcl:1: policy.max_holds is 0: want 1 to 10000`, "besteffort"}},
 		"part of a hold":             {src: "policy { max_holds = 1.5 }", want: []string{"c.hcl:1:"}},
+		"a sick GPU for no time":     {src: "trouble {\n  sick_gpu = \"0s\"\n  missing_gpu = \"25h\"\n}", want: []string{`trouble.sick_gpu is "0s": want 1s to 24h0m0s`, `trouble.missing_gpu is "25h0m0s": want 1s`}},
 		"deadline of zero":           {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},
 		"empty address":              {src: "nomad { address = \"\" }", want: []string{`nomad.address is ""`}},
 		"address without scheme":     {src: "nomad { address = \"10.0.0.1:4646\" }", want: []string{`c.hcl:1: nomad.address`, "want a URL"}},

@@ -51,6 +51,10 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 			l.duration(&c.Admission.RetryMax, a.Retry.Max, "admission.retry.max")
 		}
 	}
+	if f.Trouble != nil {
+		l.duration(&c.Trouble.SickGPU, f.Trouble.SickGPU, "trouble.sick_gpu")
+		l.duration(&c.Trouble.MissingGPU, f.Trouble.MissingGPU, "trouble.missing_gpu")
+	}
 	l.mergeLevels(c, f)
 	set(&l.topologyFile, f.TopologyFile)
 	if f.State != nil {

@@ -9,6 +9,7 @@ type fileConfig struct {
 	Managed      *fileManaged   `hcl:"managed,block"`
 	Policy       *filePolicy    `hcl:"policy,block"`
 	Admission    *fileAdmission `hcl:"admission,block"`
+	Trouble      *fileTrouble   `hcl:"trouble,block"`
 	Levels       *[]string      `hcl:"levels,optional"`
 	Level        []fileLevel    `hcl:"level,block"`
 	TopologyFile *string        `hcl:"topology_file,optional"`
@@ -65,6 +66,11 @@ type fileAdmission struct {
 type fileRetry struct {
 	Initial *string `hcl:"initial,optional"`
 	Max     *string `hcl:"max,optional"`
+}
+
+type fileTrouble struct {
+	SickGPU    *string `hcl:"sick_gpu,optional"`
+	MissingGPU *string `hcl:"missing_gpu,optional"`
 }
 
 type fileLevel struct {

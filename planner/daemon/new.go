@@ -58,7 +58,8 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now})
 	d.carry = nomadCarrier{
 		executor: apply.NewExecutor(client, records, apply.Options{
-			Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax, Link: d.link,
+			Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax,
+			Sick: cfg.Trouble.SickGPU, Vanished: cfg.Trouble.MissingGPU, Link: d.link,
 		}),
 		records: records, client: nobody,
 	}

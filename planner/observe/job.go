@@ -104,8 +104,9 @@ func ended(job *api.Job) bool {
 }
 
 // manage joins a job, its record and its allocations. inSnapshot is false for
-// a job that the core has nothing to decide about.
-func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.AllocationListStub, st *state) (m Managed, inSnapshot bool) {
+// a job that the core has nothing to decide about. owner is the node of each
+// GPU.
+func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.AllocationListStub, st *state, owner map[string]string) (m Managed, inSnapshot bool) {
 	m = Managed{
 		Namespace: e.base.Namespace, ID: e.base.ID, Current: e.job, Record: rec, SpecHash: e.specHash,
 		Model: e.base, Allocs: allocs, Faults: e.faults,
@@ -139,7 +140,7 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 		m.Adopted = live >= wanted(e.base)
 		m.Model.Members = inForce(m.Members)
 	}
-	soundMembers(&m.Model, st)
+	soundMembers(&m.Model, st, owner)
 	m.Model.State = stateFor(&m, live, ended(e.job))
 	if rec != nil {
 		m.Model.RetryAfter = rec.RetryAfter

@@ -151,13 +151,13 @@ func (o *Observer) view(st *state) *View {
 	allocs, v.FenceEnds = st.allocModels(v.Taken)
 	snap.Allocs, twice = soundAllocs(allocs, owner, st)
 	v.Warnings = append(v.Warnings, twice...)
-	o.addJobs(v, snap, st)
+	o.addJobs(v, snap, st, owner)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
 	v.Snapshot = snap
 	return v
 }
 
-func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
+func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state, owner map[string]string) {
 	type found struct {
 		m          Managed
 		inSnapshot bool
@@ -178,7 +178,7 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 		default:
 			continue
 		}
-		m, in := o.manage(e, rec, st.allocsByJob[key], st)
+		m, in := o.manage(e, rec, st.allocsByJob[key], st, owner)
 		all = append(all, found{m, in})
 	}
 	slices.SortFunc(all, func(a, b found) int {
@@ -191,7 +191,7 @@ func (o *Observer) addJobs(v *View, snap *model.Snapshot, st *state) {
 			snap.Jobs = append(snap.Jobs, f.m.Model)
 		}
 		if beside, ok := canaryJob(&f.m); ok {
-			soundMembers(&beside, st)
+			soundMembers(&beside, st, owner)
 			snap.Jobs = append(snap.Jobs, beside)
 			nameCanaries(snap.Allocs, &f.m)
 		}

@@ -42,17 +42,21 @@ func oneLine(err error) string {
 
 // soundMembers drops what the core would refuse: members on nodes that are
 // gone or of groups that the job does not have any more, and second ones of
-// one place.
-func soundMembers(j *model.Job, st *state) {
+// one place. Those whose GPUs another node lists now were on the same machine
+// under its old ID; what they hold is counted there.
+func soundMembers(j *model.Job, st *state, owner map[string]string) {
 	type place struct {
 		group string
 		index int
+	}
+	elsewhere := func(m model.Member) bool {
+		return slices.ContainsFunc(m.GPUs, func(id string) bool { on, listed := owner[id]; return listed && on != m.Node })
 	}
 	seen := map[place]bool{}
 	j.Members = slices.DeleteFunc(slices.Clone(j.Members), func(m model.Member) bool {
 		at := place{m.Group, m.Index}
 		known := slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Name == m.Group })
-		drop := seen[at] || !known || st.nodes[m.Node] == nil || m.Index < 0 || m.Index > model.MaxCount
+		drop := seen[at] || !known || st.nodes[m.Node] == nil || m.Index < 0 || m.Index > model.MaxCount || elsewhere(m)
 		seen[at] = true
 		return drop
 	})

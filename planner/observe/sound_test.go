@@ -117,3 +117,41 @@ func TestOneMachineUnderTwoIDs(t *testing.T) {
 		t.Errorf("warnings = %+v", v.Warnings)
 	}
 }
+
+// TestMembersOfAMachineUnderItsOldID hold nothing there: what they have is the
+// new node's.
+func TestMembersOfAMachineUnderItsOldID(t *testing.T) {
+	for name, test := range map[string]struct {
+		status string
+		listed []string // by the new node
+		want   int
+	}{
+		"the machine is back under a new ID": {api.NodeStatusDown, []string{"g0", "g1"}, 0},
+		"both IDs are up":                    {api.NodeStatusReady, []string{"g0", "g1"}, 0},
+		"one of its GPUs is in another one":  {api.NodeStatusReady, []string{"g1"}, 0},
+		"the new node has GPUs of its own":   {api.NodeStatusReady, []string{"g7"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			old, now := node("old", 0), node("new", 0)
+			old.NodeResources.Devices[0].Instances = []*api.NodeDevice{{ID: "g0", Healthy: true}, {ID: "g1", Healthy: true}}
+			for _, id := range test.listed {
+				now.NodeResources.Devices[0].Instances = append(now.NodeResources.Devices[0].Instances, &api.NodeDevice{ID: id, Healthy: true})
+			}
+			old.Status = test.status
+			f.putNode(old)
+			f.putNode(now)
+			j := gpuJob("j", 1, 2)
+			f.putJob(j)
+			r := queuedRecord(j, record.PhaseRunning)
+			r.Members = []model.Member{{Group: "workers", Node: "id-old", GPUs: []string{"g0", "g1"}}}
+			f.putRecord(r)
+			f.putAlloc(alloc("x", "j", "workers", "id-old", 0, "g0", "g1"))
+			v := refresh(t, f.observer(t))
+			m, _ := v.Job("default", "j")
+			if len(m.Model.Members) != test.want || len(m.Members) != 1 {
+				t.Errorf("%d members for the core, want %d; %d in force, want 1", len(m.Model.Members), test.want, len(m.Members))
+			}
+		})
+	}
+}
