@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -114,12 +115,26 @@ func (j *job) nodeTrouble(s observe.MemberState) *trouble {
 		t.kind = "lost"
 		t.text = "is lost: Nomad has no contact with the node"
 		t.do = fmt.Sprintf("its node's GPUs stay fenced until the node is back; if the machine is off for good, purge the node: nomad operator api -X POST /v1/node/%s/purge", n.ID)
+	case j.unfit(n.ID) != "":
+		t.kind, t.text = "unfit", "must leave: its preflight has found the node unfit: "+j.unfit(n.ID)
+		t.do = "see to the node; the job is not placed on it for a while"
 	case n.Unschedulable == nodeDraining && (s.State != observe.AllocDead || j.failureCounts(s)):
 		t.kind, t.text = "drain", "must leave: the node is drained"
 	default:
 		return nil
 	}
 	return t
+}
+
+// unfit is what the job's preflight has found on a node since the job was
+// placed there; "" if nothing.
+func (j *job) unfit(node string) string {
+	for _, a := range j.rec.Avoided {
+		if a.Node == node && a.At.After(j.rec.Admitted) && j.now().Before(a.Until) {
+			return cmp.Or(a.Why, "no reason was given")
+		}
+	}
+	return ""
 }
 
 // nodeDraining is what an observer calls a node that is being drained.

@@ -16,6 +16,13 @@ import (
 
 // gatedJob is fakeJob with the user's own gate, so that nothing of it is placed
 // before it is decided on.
+// unfit records that the job's preflight has found a node unfit.
+func (f *fakeNomad) unfit(node string, at time.Time) {
+	rec := f.records["default/train"]
+	rec.Avoid(node, node, "XID 79", at, time.Hour)
+	f.records["default/train"] = rec
+}
+
 func gatedJob(id, kind, gang string, count, gpus int) *api.Job {
 	job := fakeJob(id, kind, gang, count, gpus)
 	job.Constraints = []*api.Constraint{api.NewConstraint(rewrite.GateAttribute, "=", "open")}
@@ -48,7 +55,16 @@ func TestTrouble(t *testing.T) {
 			[]string{"is gone with its node", "under a new ID"}, 0, false, ""},
 		"a drain moves the whole gang": {"service", "job", func(f *fakeNomad) { f.unusable[f.nodes[1]] = "draining" }, 0,
 			[]string{"member 1", "the node is drained", "stopped whole"}, 0, false, ""},
-		"a drain of all its nodes":            {"batch", "job", func(f *fakeNomad) { f.unusable[f.nodes[0]], f.unusable[f.nodes[1]] = "draining", "draining" }, 0, []string{"1 more of 2 members"}, 0, false, ""},
+		"a drain of all its nodes": {"batch", "job", func(f *fakeNomad) { f.unusable[f.nodes[0]], f.unusable[f.nodes[1]] = "draining", "draining" }, 0, []string{"1 more of 2 members"}, 0, false, ""},
+		"a node that a preflight found unfit": {"batch", "job", func(f *fakeNomad) {
+			f.unfit(f.nodes[1], f.now)
+		}, 0, []string{"member 1", "preflight has found the node unfit: XID 79", "stopped whole"}, 0, false, ""},
+		"a lone member on an unfit node": {"service", "none", func(f *fakeNomad) {
+			f.unfit(f.nodes[0], f.now)
+		}, 0, []string{"found the node unfit"}, 1, false, ""},
+		"a node that was unfit before": {"batch", "job", func(f *fakeNomad) {
+			f.unfit(f.nodes[1], f.records["default/train"].Admitted.Add(-time.Minute))
+		}, -1, nil, 2, false, ""},
 		"an ineligible node disturbs nothing": {"service", "job", func(f *fakeNomad) { f.unusable[f.nodes[1]] = "ineligible" }, -1, nil, 2, false, ""},
 		"a client that starts":                {"service", "job", func(f *fakeNomad) { f.unusable[f.nodes[1]] = "initializing" }, -1, nil, 2, false, ""},
 		"evicted by Nomad": {"service", "job", func(f *fakeNomad) {

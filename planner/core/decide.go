@@ -128,6 +128,9 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 			in = fmt.Sprintf("in %s, ", rest.Round(time.Second))
 		}
 		d.Reason = fmt.Sprintf("its last placement did not hold; is tried again %sat %s", in, j.RetryAfter.UTC().Format(time.RFC3339))
+		if j.RetryFor != "" {
+			d.Reason = fmt.Sprintf("waits until %s for %s", j.RetryAfter.UTC().Format(time.TimeOnly), j.RetryFor)
+		}
 		d.Detail.Code = codeRetryLater
 	case c.blocked != "":
 		d.Reason = fmt.Sprintf("%s is ahead and waits for room; the queue is strict, so nobody passes it", c.blocked)

@@ -97,6 +97,10 @@ func TestHoldAndRetry(t *testing.T) {
 			t.Errorf("%s: %s (%s), want %s", job, d.Detail.Code, d.Reason, want)
 		}
 	}
+	s.Jobs[1].RetryFor = "the fence of node-7"
+	if d, want := decision(t, s, "R"), "waits until "+testNow.Add(time.Minute).UTC().Format("15:04:05")+" for the fence of node-7"; d.Reason != want {
+		t.Errorf("reason %q, want %q", d.Reason, want)
+	}
 }
 
 // A group that lost a member gets it back where its topology wants it, beside

@@ -142,9 +142,8 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 	}
 	soundMembers(&m.Model, st, owner)
 	m.Model.State = stateFor(&m, live, ended(e.job))
-	if rec != nil {
-		m.Model.RetryAfter = rec.RetryAfter
-	}
+	st.wait(&m, originsOf(e.job, rec))
+	avoid(&m.Model, rec, o.now())
 	m.Model.Hold = o.hold(&m, st)
 	if rec != nil && rec.Phase == record.PhaseReleased {
 		return m, false

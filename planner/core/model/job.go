@@ -16,8 +16,11 @@ type Job struct {
 	Submitted time.Time `json:"submitted"`
 	// RetryAfter is set after a failed admission: not to be admitted before.
 	RetryAfter time.Time `json:"retry_after,omitzero"`
-	Priority   int       `json:"priority,omitempty"`
-	Queue      string    `json:"queue,omitempty"`
+	// RetryFor says what is waited for until then ("the fence of node-7"); empty
+	// is a failed admission.
+	RetryFor string `json:"retry_for,omitempty"`
+	Priority int    `json:"priority,omitempty"`
+	Queue    string `json:"queue,omitempty"`
 	// Region, Datacenters and Pool limit the nodes; "" and empty mean any, and
 	// a datacenter may be a glob ("dc*"). Pool "all" means any. Region is
 	// compared with the nodes' level of that name, where they have one;
