@@ -164,7 +164,7 @@ func (c *Client) Events(ctx context.Context, since int64) ([]Event, error) {
 // killed if force is set, else the error is ErrRunning. What a dead supervisor
 // left running is killed. Destroying twice is no error.
 func (c *Client) Destroy(ctx context.Context, force bool) error {
-	err := c.call(ctx, http.MethodPost, pathDestroy, destroyRequest{Force: force}, nil)
+	err := c.askDestroy(ctx, force)
 	switch {
 	case errors.Is(err, ErrRunning):
 		return err
@@ -184,6 +184,23 @@ func (c *Client) Destroy(ctx context.Context, force bool) error {
 		return fmt.Errorf("remove supervisor's state: %w", err)
 	}
 	return nil
+}
+
+// askDestroy asks again where the connection breaks: the supervisor may be on its
+// way out, having done as it was told, with the answer unsent.
+func (c *Client) askDestroy(ctx context.Context, force bool) error {
+	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	defer cancel()
+	for {
+		err := c.do(ctx, http.MethodPost, pathDestroy, destroyRequest{Force: force}, nil)
+		var remote *remoteError
+		if err == nil || errors.Is(err, ErrDied) || errors.As(err, &remote) {
+			return err
+		}
+		if sleep(ctx, retryIn/10) != nil {
+			return err
+		}
+	}
 }
 
 // Reap kills what a supervisor that has died left running, and keeps its state

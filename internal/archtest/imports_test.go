@@ -49,6 +49,7 @@ var layers = []layer{
 	{prefix: "driver/rendezvous", allowed: nil, forbidden: impure},
 	{prefix: "driver/gangapi", allowed: []string{"driver/rendezvous"}},
 	{prefix: "driver/exec", allowed: nil},
+	{prefix: "driver/supervisor/machine", allowed: []string{"driver/gangapi", "driver/rendezvous"}, forbidden: impure},
 	{prefix: "driver/progress", allowed: []string{"driver/gangapi"}},
 	{prefix: "driver/container", allowed: []string{"driver/exec"}},
 	{prefix: "driver/config", allowed: []string{"internal/nomadplugin", "devicegpu/nvml"}},
