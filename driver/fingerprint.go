@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/driver/container"
+	"github.com/caravan-sched/caravan/driver/supervisor"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/attr"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
@@ -29,6 +30,11 @@ const prefix = "driver." + Name
 
 // Fingerprint implements driver.Plugin.
 func (p *Plugin) Fingerprint(ctx context.Context, send func(driver.Fingerprint) error) error {
+	if dir, err := stateDir(p.config(), p.log); err != nil {
+		p.log.Error("no task can be started", "error", err)
+	} else if err := supervisor.Sweep(dir); err != nil {
+		p.log.Warn("something is left of tasks that are gone", "error", err)
+	}
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	var sent *driver.Fingerprint

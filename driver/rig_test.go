@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -289,4 +290,15 @@ func (r *rig) supervisors() []string {
 		out = append(out, e.Name())
 	}
 	return out
+}
+
+// fingerprint is the first one that the plugin sends.
+func (r *rig) fingerprint() driver.Fingerprint {
+	r.t.Helper()
+	var first driver.Fingerprint
+	enough := errors.New("enough")
+	if err := r.Fingerprint(r.t.Context(), func(f driver.Fingerprint) error { first = f; return enough }); !errors.Is(err, enough) {
+		r.t.Fatal(err)
+	}
+	return first
 }

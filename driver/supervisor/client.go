@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caravan-sched/caravan/driver/exec"
@@ -180,8 +181,40 @@ func (c *Client) Destroy(ctx context.Context, force bool) error {
 			return fmt.Errorf("destroy supervisor: %w", err)
 		}
 	}
-	if err := os.RemoveAll(c.dir); err != nil {
+	return removeState(c.dir)
+}
+
+// leftover is the end of the name of a state directory that is being removed.
+const leftover = ".gone"
+
+// removeState makes a state directory vanish at once, so that whoever dies while
+// removing it leaves nothing that looks like a task.
+func removeState(dir string) error {
+	gone := strings.TrimSuffix(dir, "/") + leftover
+	if err := os.RemoveAll(gone); err != nil {
 		return fmt.Errorf("remove supervisor's state: %w", err)
+	}
+	if err := os.Rename(dir, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove supervisor's state: %w", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("remove supervisor's state: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes what is left in the parent of state directories where a
+// removal was interrupted.
+func Sweep(parent string) error {
+	left, err := filepath.Glob(filepath.Join(parent, "*"+leftover))
+	if err != nil {
+		return fmt.Errorf("look for leftovers: %w", err)
+	}
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("remove leftovers: %w", err)
 	}
 	return nil
 }
