@@ -78,11 +78,11 @@ func TestNothingLeaks(t *testing.T) {
 
 // A supervisor that is killed leaves its workload behind; Reap gets all of it.
 func TestReapAfterTheSupervisor(t *testing.T) {
-	for way, change := range ways(t) {
+	for way, change := range ways() {
 		t.Run(way, func(t *testing.T) {
 			seconds := strconv.Itoa(200000 + os.Getpid()%100000*3 + len(way))
 			spec := shell(t, "setsid /bin/sleep "+seconds+" & (setsid /bin/sleep "+seconds+" &) ; /bin/sleep "+seconds)
-			change(&spec)
+			change(t, &spec)
 			self, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)

@@ -73,11 +73,11 @@ func TestExec(t *testing.T) {
 			wantOut: strings.Repeat("x", 3000000),
 		},
 	}
-	for way, change := range ways(t) {
+	for way, change := range ways() {
 		t.Run(way, func(t *testing.T) {
 			spec := shell(t, "sleep 1000")
 			spec.Dir, spec.Env, spec.Ulimits = "/tmp", append(spec.Env, "A=1", "B=2"), map[string]string{"nofile": "99"}
-			change(&spec)
+			change(t, &spec)
 			w := start(t, spec)
 			for name, test := range tests {
 				t.Run(name, func(t *testing.T) {
@@ -129,10 +129,10 @@ func TestExecIsInside(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	for way, change := range ways(t) {
+	for way, change := range ways() {
 		t.Run(way, func(t *testing.T) {
 			spec := shell(t, "sleep 1000")
-			change(&spec)
+			change(t, &spec)
 			w := start(t, spec)
 			in, feed := io.Pipe()
 			var out buffer

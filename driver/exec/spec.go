@@ -8,7 +8,11 @@
 // tests that start workloads.
 //
 // [Start] makes the calling process a child subreaper: what a workload leaves
-// behind comes back to it and is found, killed and reaped.
+// behind comes back to it and is found, killed and reaped. Children that the
+// process starts by other means must therefore stay in its session: those in
+// another one are taken for such orphans. Without cgroups, an orphan that dropped
+// Mark from its environment counts for every workload of the process, so such
+// workloads should have a process each.
 package exec
 
 import "time"

@@ -35,15 +35,15 @@ func sleepers(t *testing.T, seconds string) []int {
 }
 
 // ways are the ways in which a workload is held together.
-func ways(t *testing.T) map[string]func(*Spec) {
-	return map[string]func(*Spec){
-		"cgroups": func(*Spec) {
+func ways() map[string]func(*testing.T, *Spec) {
+	return map[string]func(*testing.T, *Spec){
+		"cgroups": func(t *testing.T, _ *Spec) {
 			if f, err := Probe(); err != nil || f.Kill == "scan" {
 				t.Skip("needs cgroups")
 			}
 		},
-		"scan": func(s *Spec) { s.NoCgroups = true },
-		"pid namespace": func(s *Spec) {
+		"scan": func(_ *testing.T, s *Spec) { s.NoCgroups = true },
+		"pid namespace": func(t *testing.T, s *Spec) {
 			needRoot(t)
 			s.NoCgroups, s.PIDNamespace = true, true
 		},
@@ -67,7 +67,7 @@ func TestKillLeavesNothing(t *testing.T) {
 	}
 	n := 0
 	for name, script := range scripts {
-		for way, change := range ways(t) {
+		for way, change := range ways() {
 			n++
 			seconds := strconv.Itoa(100000 + 100*os.Getpid()%800000 + n)
 			t.Run(name+"/"+way, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestKillLeavesNothing(t *testing.T) {
 				if script.actor {
 					spec = actor(t, script.text, seconds)
 				}
-				change(&spec)
+				change(t, &spec)
 				w := start(t, spec)
 				eventually(t, "it runs", func() bool { return len(sleepers(t, seconds)) >= script.least })
 				if err := w.Kill(soon(t)); err != nil {
@@ -126,10 +126,10 @@ func TestOthersAreLeftAlone(t *testing.T) {
 }
 
 func TestReap(t *testing.T) {
-	for way, change := range ways(t) {
+	for way, change := range ways() {
 		t.Run(way, func(t *testing.T) {
 			spec := shell(t, "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000")
-			change(&spec)
+			change(t, &spec)
 			w := start(t, spec)
 			eventually(t, "it runs", func() bool {
 				procs, err := w.processes(true)
@@ -248,10 +248,10 @@ func TestKillEndsASuspension(t *testing.T) {
 }
 
 func TestFreeze(t *testing.T) {
-	for way, change := range ways(t) {
+	for way, change := range ways() {
 		t.Run(way, func(t *testing.T) {
 			spec := shell(t, "(while :; do echo x; sleep 0.001; done) & setsid sh -c 'while :; do echo y; sleep 0.001; done' & wait")
-			change(&spec)
+			change(t, &spec)
 			w := start(t, spec)
 			for range 3 {
 				contains(t, spec.Stdout, "x")

@@ -33,10 +33,10 @@ func TestPercent(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for way, change := range ways(t) {
+	for way, change := range ways() {
 		t.Run(way, func(t *testing.T) {
 			spec := actor(t, "spin")
-			change(&spec)
+			change(t, &spec)
 			w := start(t, spec)
 			first, err := w.Usage()
 			if err != nil {

@@ -74,7 +74,12 @@ func (h host) start(ctx context.Context, spec Spec) (*Workload, error) {
 		}
 		return nil, fmt.Errorf("start workload: %w", errors.Join(err, w.groups.remove()))
 	}
-	w.tree = tree{host: h, id: spec.ID, groups: w.groups, adopted: true, since: w.main.start, roots: map[int]uint64{w.main.outer: w.main.start}}
+	w.tree = tree{
+		host: h, id: spec.ID, groups: w.groups, since: w.main.start,
+		roots: map[int]uint64{w.main.outer: w.main.start},
+		// Cgroups hold all there is, whatever it looks like.
+		adopted: len(w.groups.holders()) == 0,
+	}
 	w.reapOrphans()
 	go w.watch()
 	return w, nil
