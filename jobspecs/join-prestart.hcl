@@ -53,6 +53,7 @@ job "join-prestart" {
       port "rendezvous" {}
     }
 
+    # A trainer that Nomad starts again alone would not go by the barrier.
     restart {
       attempts = 0
       mode     = "fail"
@@ -73,6 +74,7 @@ job "join-prestart" {
         name = "caravan"
         aud  = ["caravan"]
         file = true
+        ttl  = "1h"
       }
       config {
         command = var.caravan
@@ -117,6 +119,7 @@ job "join-prestart" {
         name = "caravan"
         aud  = ["caravan"]
         file = true
+        ttl  = "1h"
       }
       config {
         command = var.caravan

@@ -164,6 +164,7 @@ func agree(t *testing.T, ranks []*rank) (loss, weights string) {
 // The loop learns, whatever the number of ranks, and a run that is killed and
 // started again ends exactly as one that was not.
 func TestTrainLearnsAndResumes(t *testing.T) {
+	t.Parallel()
 	whole := gang(t, 3, "--dir", t.TempDir(), "--steps", "160")
 	loss, want := agree(t, whole)
 	var first, last float64
@@ -203,6 +204,7 @@ func TestTrainLearnsAndResumes(t *testing.T) {
 // A checkpoint that one rank is asked for is made by all at the same step, and
 // each of them tells of it.
 func TestTrainCheckpointsWhenAsked(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
 	var ranks []*rank
@@ -284,6 +286,7 @@ func (g *elasticGang) start(alloc string) *rank {
 // A gang grows, and loses its first rank, while the others run on: they are
 // the same processes to the end, and no step is lost.
 func TestTrainSurvivesResize(t *testing.T) {
+	t.Parallel()
 	g := &elasticGang{t: t, dir: t.TempDir()}
 	g.set("a", "b")
 	a, b := g.start("a"), g.start("b")
@@ -362,6 +365,7 @@ for text in "{", "[]", json.dumps({"members": [{"alloc": "other", "processes": 1
 `
 
 func TestPythonHelper(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"socket", "HTTP", "nobody", "dead socket"} {
 		t.Run(way, func(t *testing.T) {
 			dir := t.TempDir()
