@@ -79,6 +79,7 @@ func taskGroup(g *api.TaskGroup, spec Spec) model.TaskGroup {
 		out.Constraints = append(out.Constraints, driverConstraint(t.Driver)...)
 		out.Devices = append(out.Devices, devices(t)...)
 	}
+	out.Constraints = append(out.Constraints, volumeConstraints(g.Volumes)...)
 	out.Constraints = distinct(out.Constraints)
 	return out
 }

@@ -110,6 +110,7 @@ func (r *nodeReader) attributes(n *api.Node) map[string]string {
 	}
 	keep("attr.", n.Attributes)
 	keep("meta.", n.Meta)
+	r.volumes(n, out)
 	out["node.unique.id"] = n.ID
 	out["node.unique.name"] = n.Name
 	out["node.datacenter"] = r.word(n.Datacenter)

@@ -250,7 +250,8 @@ func resolve(target string, node *model.Node) value {
 	case "node.pool":
 		fixed = node.Pool
 	default:
-		if strings.HasPrefix(key, "attr.") || strings.HasPrefix(key, "meta.") {
+		// Volumes are no attributes to Nomad, which filters nodes by them otherwise.
+		if strings.HasPrefix(key, "attr.") || strings.HasPrefix(key, "meta.") || strings.HasPrefix(key, "volume.") {
 			text, found := node.Attributes[key]
 			return value{text, found}
 		}
