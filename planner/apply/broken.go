@@ -90,7 +90,8 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 		return j.step(KindNote, step.Reason)
 	}
 	step.Put = j.next(reason)
-	step.Put.Phase, step.Put.Unpinned, step.Put.Rollout, step.Put.Growth = record.PhaseRollback, false, nil, nil
+	step.Put.Phase, step.Put.Unpinned, step.Put.Growth = record.PhaseRollback, false, nil
+	step.Put.End(j.now(), true, reason)
 	step.Put.RetryAfter = time.Time{}
 	step.Put.TakeRecalls(func(string) bool { return true })
 	switch why {

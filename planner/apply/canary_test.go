@@ -374,3 +374,63 @@ func TestCanariesStopAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// TestManualHealth: where health_check is "manual", somebody says what is well.
+func TestManualHealth(t *testing.T) {
+	for _, well := range []bool{true, false} {
+		f := newFake(t, 4)
+		f.submit(canaried("none", 2, 8, 1, true, "1"))
+		e := apply.NewExecutor(f.client, f, options())
+		run(t, f, e, "running", settledJob("serve", 2))
+		next := canaried("none", 2, 8, 1, true, "2")
+		next.Update.HealthCheck = ptr("manual")
+		f.resubmit(next)
+		v := run(t, f, e, "placed", func(v *observe.View) bool {
+			m, _ := v.Job("default", "serve")
+			return len(m.Canaries) == 1 && m.Canaries[0].State == observe.AllocPlaced
+		})
+		f.quiet(e)
+		m, _ := v.Job("default", "serve")
+		f.edit(func(ro *record.Rollout) { ro.Marked = map[string]bool{m.Canaries[0].Alloc.ID: well} })
+		run(t, f, e, "acted on", func(v *observe.View) bool {
+			m, _ := v.Job("default", "serve")
+			if ro := m.Record.Rollout; !well {
+				return ro.Failed != "" && strings.Contains(ro.Failed, "was marked as unhealthy")
+			} else if ro != nil {
+				// The rest is marked as it gets its turn.
+				for _, s := range m.Members {
+					if s.Alloc != nil && !ro.Marked[s.Alloc.ID] {
+						f.edit(func(ro *record.Rollout) {
+							marked := map[string]bool{s.Alloc.ID: true}
+							for id := range ro.Marked {
+								marked[id] = true
+							}
+							ro.Marked = marked
+						})
+					}
+				}
+			}
+			return through(2, "2")(v)
+		})
+	}
+}
+
+// TestFailedCanariesAreTakenBack later, when a person asks for it.
+func TestFailedCanariesAreTakenBack(t *testing.T) {
+	f := newFake(t, 4)
+	f.submit(canaried("none", 2, 8, 1, false, "1"))
+	e := apply.NewExecutor(f.client, f, options())
+	run(t, f, e, "running", settledJob("serve", 2))
+	before := f.places()
+	f.resubmit(canaried("none", 2, 8, 1, false, "2", "BAD"))
+	run(t, f, e, "failed", func(v *observe.View) bool {
+		m, _ := v.Job("default", "serve")
+		return m.Record.Rollout.Failed != ""
+	})
+	f.edit(func(ro *record.Rollout) { ro.GivenUp, ro.Undo = "it was given up by a user", true })
+	v := run(t, f, e, "back", func(v *observe.View) bool { return through(2, "1")(v) && len(f.places()) == 2 })
+	m, _ := v.Job("default", "serve")
+	if f.kept(before) != 2 || m.Record.Ended == nil || !m.Record.Ended.Failed {
+		t.Errorf("%d of before run; the update ended with %+v", f.kept(before), m.Record.Ended)
+	}
+}

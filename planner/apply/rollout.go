@@ -96,7 +96,7 @@ func (r *round) levels() []string {
 // rollout is the next step of an update that is under way; nil if it waits.
 func (j *job) rollout() *Step {
 	ro := j.rec.Rollout
-	if ro == nil || ro.Failed != "" || rewrite.RollingTo(j.cur) != j.rec.SpecHash || deref(j.cur.JobModifyIndex) <= ro.Index {
+	if ro == nil || ro.Failed != "" && !ro.Undo || rewrite.RollingTo(j.cur) != j.rec.SpecHash || deref(j.cur.JobModifyIndex) <= ro.Index {
 		return nil
 	}
 	if ro.GivenUp != "" {
@@ -183,7 +183,8 @@ func (j *job) endRollout() *Step {
 	if back := j.rec.Rollout.Back; back != "" {
 		put.Reason = fmt.Sprintf("the update was taken back: all %d members run the version before it; %s; submit a corrected job file", len(j.states), back)
 	}
-	put.Rollout, put.PlacedHash = nil, put.SpecHash
+	put.PlacedHash = put.SpecHash
+	put.End(j.now(), j.rec.Rollout.Back != "", put.Reason)
 	return j.rolloutStep(put)
 }
 
@@ -235,6 +236,10 @@ func (j *job) reverts(group string) bool {
 	})
 }
 
+// manual is the health_check of groups whose members are marked as healthy from
+// outside.
+const manual = "manual"
+
 // healthy says whether a member that had its turn is well; why says that it
 // will not be. See watch.
 func (j *job) healthy(s observe.MemberState, since uint64, at time.Time) (ok bool, why string) {
@@ -248,6 +253,14 @@ func (j *job) healthy(s observe.MemberState, since uint64, at time.Time) (ok boo
 		// What Nomad changed in place has been healthy before.
 		if !newer {
 			return true, ""
+		}
+		if deref(u.HealthCheck) == manual {
+			if well, marked := j.rec.Rollout.Marked[a.ID]; marked && !well {
+				return false, "was marked as unhealthy"
+			} else if marked {
+				return true, ""
+			}
+			break
 		}
 		if h := a.DeploymentStatus; h != nil && h.Healthy != nil {
 			if *h.Healthy {

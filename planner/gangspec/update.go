@@ -109,9 +109,6 @@ func Warnings(job *api.Job) []string {
 		case spec.Gang == model.GangNone && n > Count(g):
 			out = append(out, fmt.Sprintf("group %q: update.canary = %d is %d: no more canaries than members", name, n, Count(g)))
 		}
-		if deref(u.HealthCheck) == "manual" {
-			out = append(out, fmt.Sprintf("group %q: update.health_check = \"manual\" is read as \"task_states\": Caravan rolls the update itself, and Nomad has no deployment in which a member could be marked healthy", name))
-		}
 	}
 	return out
 }

@@ -286,12 +286,13 @@ func memberCommands() []command {
 			r.passed(t, "GET", "/v1/client/fs/ls/alloc-train-0?path=/", "")
 			r.passed(t, "PUT", "/v1/client/allocation/alloc-train-0/pause", `{}`)
 		}},
-		{name: "`deployment list\\|status\\|promote\\|fail\\|pause\\|…`", effect: "As in Nomad. A managed service makes no deployments: a gang is not rolled out member by member.", show: func(t *testing.T, r *rig) {
+		{name: "`deployment list\\|status\\|promote\\|fail\\|pause`, `job promote`, `job deployments`", effect: "As in Nomad. An update of a managed service that the planner rolls out is shown as the deployment that Nomad would have made, and may be promoted, failed and paused as one: `submit-job` is enough. All canaries of a job are promoted together. `/v1/deployment/allocation-health` marks members where `health_check` is `manual`.", alone: true, show: func(t *testing.T, r *rig) {
 			r.passed(t, "PUT", "/v1/deployment/promote/d1", `{"DeploymentID":"d1","All":true}`)
 			r.passed(t, "GET", "/v1/deployments", "")
-			r.submit(t, gang(func(j *api.Job) { j.ID, j.Type = new("serve"), new("service") }))
-			if u := r.nomad.job(t, "default/serve").Update; u == nil || *u.MaxParallel != 0 {
-				t.Errorf("update = %+v, want none step by step", u)
+			d := r.update(t)
+			r.healthy()
+			if w := r.do("PUT", "/v1/deployment/promote/"+d.ID, []byte(`{"DeploymentID":"`+d.ID+`","All":true}`)); w.Code != http.StatusOK || r.records.data[key].Rollout.Canary.Promote == "" {
+				t.Errorf("promote: %d %s", w.Code, w.Body)
 			}
 		}},
 		{name: "`node drain`, `node eligibility`, `system gc`, `operator …`", effect: "As in Nomad; the planner moves the gang whole from a node that is drained.", show: func(t *testing.T, r *rig) {

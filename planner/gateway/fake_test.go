@@ -75,6 +75,14 @@ func newFakeNomad() *fakeNomad {
 	f.mux.HandleFunc("/v1/acl/token/self", func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"AccessorID": "acc-1", "Name": "alice"})
 	})
+	// Its own jobs make no deployments.
+	f.mux.HandleFunc("/v1/deployments", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Nomad-Index", "90")
+		_, _ = io.WriteString(w, "[]")
+	})
+	f.mux.HandleFunc("/v1/deployment/", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "deployment not found", http.StatusNotFound)
+	})
 	return f
 }
 
@@ -179,6 +187,9 @@ func (f *fakeNomad) sub(w http.ResponseWriter, r *http.Request, id, what string)
 		f.more(w, r, key, what)
 	case "/evaluations":
 		f.evaluations(w, r, key)
+	case "/deployments":
+		w.Header().Set("X-Nomad-Index", "90")
+		_, _ = io.WriteString(w, "[]")
 	case "/evaluate":
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -32,6 +32,9 @@ type Records interface {
 	// Put writes with check-and-set on the record's ModifyIndex, which it then
 	// sets; record.ErrConflict means that somebody else wrote.
 	Put(ctx context.Context, rec *record.Record) error
+	// List returns all records that can be read, and record.ErrDamaged if there
+	// are others.
+	List(ctx context.Context) ([]*record.Record, error)
 	// Delete removes the record with check-and-set on its ModifyIndex.
 	Delete(ctx context.Context, rec *record.Record) error
 }
@@ -181,6 +184,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveAlloc(w, r, rt)
 	case kindEvaluations:
 		g.serveEvaluations(w, r, rt)
+	case kindDeployments:
+		g.serveDeployments(w, r, rt)
+	case kindJobDeployment:
+		g.serveJobDeployment(w, r, rt)
+	case kindDeployment, kindDeploymentAllocs:
+		g.serveDeployment(w, r, rt)
+	case kindDeploymentChange:
+		g.serveDeploymentChange(w, r, rt)
 	case kindRedirect:
 		redirect(w, r, rt.target)
 	case kindRefuse:

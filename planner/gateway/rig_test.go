@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +58,17 @@ func (m *memoryRecords) Get(_ context.Context, namespace, job string) (*record.R
 		return nil, record.ErrNotFound
 	}
 	return &rec, nil
+}
+
+func (m *memoryRecords) List(context.Context) ([]*record.Record, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []*record.Record
+	for _, key := range slices.Sorted(maps.Keys(m.data)) {
+		rec := m.data[key]
+		out = append(out, &rec)
+	}
+	return out, nil
 }
 
 func (m *memoryRecords) Put(_ context.Context, rec *record.Record) error {

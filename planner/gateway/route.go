@@ -35,6 +35,14 @@ const (
 	// kindAllocStop, kindAllocRestart: a member of a gang may be meant.
 	kindAllocStop
 	kindAllocRestart
+	// kindDeployments, kindJobDeployment, kindDeployment, kindDeploymentAllocs:
+	// an update that Caravan rolls may be meant; kindDeploymentChange may change
+	// it.
+	kindDeployments
+	kindJobDeployment
+	kindDeployment
+	kindDeploymentAllocs
+	kindDeploymentChange
 	// kindRedirect: Nomad would redirect to the clean form of the path; so
 	// does the gateway, and looks at the request when it comes back.
 	kindRedirect
@@ -47,8 +55,10 @@ const (
 type route struct {
 	kind kind
 	// jobID is the job that the path names, "" for /v1/jobs; for an allocation's
-	// kinds, the allocation.
+	// kinds, the allocation, for a deployment's the deployment.
 	jobID string
+	// operation is what is done to a deployment.
+	operation string
 	// target is the clean form of the path, escaped, for kindRedirect.
 	target string
 	// why says what cannot be understood, for kindRefuse.
@@ -118,6 +128,12 @@ func readView(p string) route {
 	if id, ok := strings.CutPrefix(p, "/v1/allocation/"); ok && id != "" && !strings.Contains(id, "/") {
 		return route{kind: kindAlloc, jobID: id}
 	}
+	if p == "/v1/deployments" {
+		return route{kind: kindDeployments}
+	}
+	if id, ok := strings.CutPrefix(p, "/v1/deployment/"); ok {
+		return readDeployment(id)
+	}
 	rest, ok := strings.CutPrefix(p, "/v1/job/")
 	if !ok || rest == "" {
 		return route{kind: kindPass}
@@ -134,6 +150,10 @@ func readView(p string) route {
 			return route{kind: kindScaleStatus, jobID: id}
 		case "/summary":
 			return route{kind: kindSummary, jobID: id}
+		case "/deployments":
+			return route{kind: kindDeployments, jobID: id}
+		case "/deployment":
+			return route{kind: kindJobDeployment, jobID: id}
 		case "/evaluations":
 			return route{kind: kindEvaluations, jobID: id}
 		}
@@ -172,6 +192,40 @@ func read(p string) route {
 	return route{kind: kindRegister, jobID: rest}
 }
 
+// The changes of a deployment, as its path names them.
+const (
+	opPromote = "promote"
+	opFail    = "fail"
+	opPause   = "pause"
+	opHealth  = "allocation-health"
+)
+
+// readDeployment is what a request that reads is about, by what follows
+// /v1/deployment/.
+func readDeployment(rest string) route {
+	if id, ok := strings.CutPrefix(rest, "allocations/"); ok && id != "" && !strings.Contains(id, "/") {
+		return route{kind: kindDeploymentAllocs, jobID: id}
+	}
+	if rest == "" || strings.Contains(rest, "/") {
+		return route{kind: kindPass}
+	}
+	return route{kind: kindDeployment, jobID: rest}
+}
+
+// readDeploymentChange finds the writes to a deployment that Caravan may roll.
+func readDeploymentChange(p string) route {
+	rest, ok := strings.CutPrefix(p, "/v1/deployment/")
+	operation, id, found := strings.Cut(rest, "/")
+	if !ok || !found || id == "" || strings.Contains(id, "/") {
+		return route{kind: kindPass}
+	}
+	switch operation {
+	case opPromote, opFail, opPause, opHealth:
+		return route{kind: kindDeploymentChange, jobID: id, operation: operation}
+	}
+	return route{kind: kindPass}
+}
+
 // readAlloc finds the writes to one allocation that concern its whole gang.
 func readAlloc(p string) route {
 	if rest, ok := strings.CutPrefix(p, "/v1/allocation/"); ok {
@@ -184,7 +238,7 @@ func readAlloc(p string) route {
 			return route{kind: kindAllocRestart, jobID: id}
 		}
 	}
-	return route{kind: kindPass}
+	return readDeploymentChange(p)
 }
 
 // cleanPath is the form of an escaped path to which net/http's mux redirects: a

@@ -70,7 +70,7 @@ func (p *pairing) round(want func(AllocState, *api.AllocationListStub) bool, fit
 				s = AllocMisplaced
 			}
 			p.used[a.ID] = true
-			p.out[i].Alloc, p.out[i].State = a, s
+			p.out[i].Alloc, p.out[i].State, p.out[i].together = a, s, !p.origins.of(a).split
 			break
 		}
 	}

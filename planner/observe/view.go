@@ -128,13 +128,15 @@ type MemberState struct {
 	// there is none.
 	Alloc *api.AllocationListStub
 	State AllocState
+	// together: it shares its group in Nomad with others, whatever its name.
+	together bool
 }
 
 // Index is the one that Nomad gave the member's allocation, which decides by
 // itself who of a group goes where; without one, and for a member that has a
 // group of its own in Nomad, it is the one decided.
 func (s MemberState) Index() int {
-	if s.Alloc == nil || s.Alloc.TaskGroup != s.Member.Group {
+	if s.Alloc == nil || s.Alloc.TaskGroup != s.Member.Group && !s.together {
 		return s.Member.Index
 	}
 	return allocIndex(s.Alloc.Name)

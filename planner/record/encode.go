@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -224,6 +225,7 @@ func (r *Record) clone() Record {
 			canary.Members = slices.Clone(canary.Members)
 			rollout.Canary = &canary
 		}
+		rollout.Marked = maps.Clone(rollout.Marked)
 		out.Rollout = &rollout
 	}
 	if out.Prior != nil {

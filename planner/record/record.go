@@ -85,6 +85,8 @@ type Record struct {
 	// Rollout is an update of a running service job that is under way; nil
 	// without one.
 	Rollout *Rollout `json:"rollout,omitempty"`
+	// Ended is how the latest update of this submission ended.
+	Ended *Outcome `json:"ended,omitempty"`
 	// Recalls are the gangs that users told to stop, at most one of each.
 	Recalls []Recall `json:"recalls,omitempty"`
 	// History are the latest troubles and what was done about them, newest
@@ -187,6 +189,33 @@ type Rollout struct {
 	// takes it back, whatever the update block says.
 	GivenUp string `json:"given_up,omitempty"`
 	Undo    bool   `json:"undo,omitempty"`
+	// Marked says of allocations, by ID, whether a person or a program found
+	// them healthy; it is asked for where health_check is "manual".
+	Marked map[string]bool `json:"marked,omitempty"`
+}
+
+// Outcome is how an update ended.
+type Outcome struct {
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
+	// Failed is set on one that was taken back, or that trouble of the job cut
+	// short.
+	Failed bool   `json:"failed,omitempty"`
+	Text   string `json:"text"`
+	// Canaries is how many each group had.
+	Canaries map[string]int `json:"canaries,omitempty"`
+}
+
+// End takes the update out of the record, which keeps how it ended.
+func (r *Record) End(now time.Time, failed bool, text string) {
+	if r.Rollout == nil {
+		return
+	}
+	r.Ended = &Outcome{Began: r.Rollout.Began, Ended: now, Failed: failed, Text: text}
+	if c := r.Rollout.Canary; c != nil {
+		r.Ended.Canaries = c.Wanted
+	}
+	r.Rollout = nil
 }
 
 // Canary is the part of an update in which some members run the new version
