@@ -88,7 +88,7 @@ func (p *Plugin) describe(ctx context.Context, t driver.TaskConfig, cfg config.P
 		Role:         supervisor.Role(c.Role),
 		Files:        supervisor.Files{Dir: filepath.Join(t.LocalDir(), "caravan")},
 		Checkpoint:   supervisor.Checkpoint{Signal: c.CheckpointSignal, Grace: c.CheckpointGrace, Paths: c.CheckpointPaths},
-		Fence:        supervisor.Fence{Nomad: cfg.Nomad, TLS: supervisor.TLS(cfg.NomadTLS), After: c.FenceAfter},
+		Fence:        fence(t, c, cfg),
 		ResizeSignal: c.ResizeSignal,
 	}
 	if c.Counts() {
@@ -112,11 +112,28 @@ func withID(w exec.Spec) exec.Spec {
 	return w
 }
 
+// fence asks the local agent by the socket that it makes for each task, which
+// needs no settings, unless the operator has set an address.
+func fence(t driver.TaskConfig, c config.Task, cfg config.Plugin) supervisor.Fence {
+	if cfg.Nomad != "" {
+		return supervisor.Fence{Nomad: cfg.Nomad, TLS: supervisor.TLS(cfg.NomadTLS), After: c.FenceAfter}
+	}
+	return supervisor.Fence{
+		Socket: filepath.Join(t.SecretsDir(), "api.sock"), TokenFile: identityFile(t), Nomad: "http://127.0.0.1:4646", After: c.FenceAfter,
+	}
+}
+
+// identityFile is where Nomad puts the workload identity that Caravan has put
+// into the job.
+func identityFile(t driver.TaskConfig) string {
+	return filepath.Join(t.SecretsDir(), "nomad_"+gangapi.IdentityName+".jwt")
+}
+
 func barrier(t driver.TaskConfig, c config.Task, cfg config.Plugin) supervisor.Barrier {
 	address, port := meetingPoint(t, c.PortLabel, cfg)
 	return supervisor.Barrier{
 		Planners: cfg.Planners, TLS: supervisor.TLS(cfg.PlannerTLS),
-		IdentityFile: filepath.Join(t.SecretsDir(), "nomad_"+gangapi.IdentityName+".jwt"),
+		IdentityFile: identityFile(t),
 		JoinTimeout:  c.JoinTimeout, Address: address, Port: port, GPUs: gpus(t), Processes: c.Processes,
 	}
 }

@@ -84,7 +84,7 @@ func readTask(t *testing.T, hcl string, plugin Plugin) (Task, error) {
 
 func TestReadPlugin(t *testing.T) {
 	defaults := Plugin{
-		Enabled: true, Planners: []string{"http://127.0.0.1:4656"}, Nomad: "http://127.0.0.1:4646",
+		Enabled: true, Planners: []string{"http://127.0.0.1:4656"},
 		StateDir: "/run/nomad-driver-caravan", JoinTimeout: 10 * time.Minute, FenceAfter: time.Minute,
 		Cgroups: true, Runtimes: []string{"podman", "docker", "apptainer"}, DeniedUsers: []string{},
 		AllowedDevices: []string{"/dev/infiniband/*", "/dev/fuse", "/dev/net/tun"}, GPUSource: "nvml",
@@ -123,7 +123,7 @@ func TestReadPlugin(t *testing.T) {
 			mock_faults = "/f"
 			denied_users = ["root"]`, func(p *Plugin) {
 			*p = Plugin{
-				Planners: p.Planners, Nomad: p.Nomad, StateDir: "/s", JoinTimeout: time.Hour, Address: "10.0.0.1",
+				Planners: p.Planners, StateDir: "/s", JoinTimeout: time.Hour, Address: "10.0.0.1",
 				Runtimes: []string{"apptainer"}, RuntimeArgs: true, DeniedUsers: []string{"root"},
 				AllowedDevices: []string{"/dev/kvm"}, GPUSource: "mock:dgxh100", MockSeed: "s", MockFaults: "/f",
 			}

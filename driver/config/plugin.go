@@ -28,7 +28,7 @@ var PluginOptions = []Option{
 		{Key: "addresses", Type: "list(string)", Default: `["http://127.0.0.1:4656"]`, Doc: "the planners' addresses; the first that answers is used"},
 	}, tlsOptions...)},
 	{Key: "nomad", Doc: "the local Nomad agent, which is asked whether it still reaches its servers", Block: append([]Option{
-		{Key: "address", Type: "string", Default: `"http://127.0.0.1:4646"`, Doc: "its HTTP address"},
+		{Key: "address", Type: "string", Doc: "its HTTP address. By default it is asked by the socket that it makes for each task, which needs no settings; where there is none, at http://127.0.0.1:4646"},
 	}, tlsOptions...)},
 	{Key: "state_dir", Type: "string", Default: `"/run/nomad-driver-caravan"`, Doc: "where the tasks' supervisors keep their state. It need not survive a reboot"},
 	{Key: "join_timeout", Type: "string", Default: `"10m"`, Doc: "default of the tasks' `join_timeout`"},
@@ -88,9 +88,10 @@ type Plugin struct {
 	// Planners are base URLs, at least one.
 	Planners   []string
 	PlannerTLS TLS
-	Nomad      string
-	NomadTLS   TLS
-	StateDir   string
+	// Nomad is "" where the agent is found by itself.
+	Nomad    string
+	NomadTLS TLS
+	StateDir string
 	// JoinTimeout and FenceAfter are the tasks' defaults.
 	JoinTimeout, FenceAfter time.Duration
 	// Address is how other nodes reach this one, "" where that is found out.
@@ -121,7 +122,7 @@ func ReadPlugin(cfg base.Config) (Plugin, error) {
 		raw.Planner = &rawPlanner{Addresses: []string{"http://127.0.0.1:4656"}}
 	}
 	if raw.Nomad == nil {
-		raw.Nomad = &rawNomad{Address: "http://127.0.0.1:4646"}
+		raw.Nomad = &rawNomad{}
 	}
 	var f faults
 	out := Plugin{
@@ -142,7 +143,9 @@ func ReadPlugin(cfg base.Config) (Plugin, error) {
 	for _, a := range out.Planners {
 		f.address("planner.addresses", a)
 	}
-	f.address("nomad.address", out.Nomad)
+	if out.Nomad != "" {
+		f.address("nomad.address", out.Nomad)
+	}
 	f.pair("planner", out.PlannerTLS)
 	f.pair("nomad", out.NomadTLS)
 	f.ip("address", out.Address)

@@ -19,14 +19,27 @@ import (
 type nomadAgent struct {
 	url  string
 	http *http.Client
+	// socket is the agent's socket for the task, which is asked instead where it
+	// is there, with the token in tokenFile.
+	socket, tokenFile string
+	task              *http.Client
 }
+
+// leaderPath asks a server, through the agent, who leads. It needs no right.
+const leaderPath = "/v1/status/leader"
 
 // newNomadAgent reads certificates for each connection, as they are renewed
 // while the task runs.
-func newNomadAgent(base string, files TLS) *nomadAgent {
+func newNomadAgent(f Fence) *nomadAgent {
 	dialer := &net.Dialer{Timeout: agentEvery}
+	files := f.TLS
 	return &nomadAgent{
-		url: strings.TrimRight(base, "/") + "/v1/status/leader",
+		socket: f.Socket, tokenFile: f.TokenFile,
+		task: &http.Client{Transport: &http.Transport{
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, f.Socket) },
+			DisableKeepAlives: true, // the agent may be another one by the next time
+		}},
+		url: strings.TrimRight(f.Nomad, "/") + leaderPath,
 		http: &http.Client{Transport: &http.Transport{
 			DialContext: dialer.DialContext,
 			DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -63,7 +76,10 @@ func (t TLS) config() (*tls.Config, error) {
 	return out, nil
 }
 
-var errNoLeader = errors.New("Nomad's servers have no leader")
+var (
+	errNoLeader = errors.New("Nomad's servers have no leader")
+	errNoAgent  = errors.New("its address is not set, and its socket for the task is not there")
+)
 
 // maxLeader bounds the answer, an address in quotes.
 const maxLeader = 4 << 10
@@ -71,11 +87,26 @@ const maxLeader = 4 << 10
 // Attached implements agent: the agent passes the question on to a server, so
 // an answer with a leader says that it reaches one, and that one the others.
 func (n *nomadAgent) Attached(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url, nil)
+	url, client, token := n.url, n.http, ""
+	if n.socket != "" {
+		// Nomad's Task API takes any of the task's workload identities.
+		if text, err := os.ReadFile(n.tokenFile); err == nil {
+			if _, err := os.Stat(n.socket); err == nil {
+				url, client, token = "http://task"+leaderPath, n.task, strings.TrimSpace(string(text))
+			}
+		}
+	}
+	if url == leaderPath {
+		return fmt.Errorf("ask local agent: %w", errNoAgent)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("ask local agent: %w", err)
 	}
-	resp, err := n.http.Do(req)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("ask local agent: %w", err)
 	}

@@ -141,8 +141,8 @@ func realWorld(start Start, b *board, log hclog.Logger) (world, error) {
 		}
 		w.planner = c
 	}
-	if start.Fence.Nomad != "" && start.Fence.After > 0 {
-		w.agent = newNomadAgent(start.Fence.Nomad, start.Fence.TLS)
+	if (start.Fence.Nomad != "" || start.Fence.Socket != "") && start.Fence.After > 0 {
+		w.agent = newNomadAgent(start.Fence)
 	}
 	if p := start.Preflight; p != nil {
 		w.examiner = &preflightExam{spec: *p, gpus: start.Barrier.GPUs, look: lookAtGPUs(*p), command: here.examine}

@@ -18,13 +18,18 @@ func socketPath(dir *os.File) string {
 }
 
 func dialSocket(ctx context.Context, dir string) (net.Conn, error) {
-	d, err := os.Open(dir)
+	return dialUnix(ctx, filepath.Join(dir, fileSocket))
+}
+
+// dialUnix connects to a socket however long its path is.
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return nil, fmt.Errorf("open state directory: %w", err)
+		return nil, fmt.Errorf("open the socket's directory: %w", err)
 	}
 	defer func() { _ = d.Close() }()
 	var dialer net.Dialer
-	return dialer.DialContext(ctx, "unix", socketPath(d))
+	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), filepath.Base(path)))
 }
 
 // listenSocket replaces what an earlier supervisor left.

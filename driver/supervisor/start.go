@@ -127,10 +127,14 @@ type Stop struct {
 
 // Fence is the watch on Nomad's servers. It is not used with RoleNone.
 type Fence struct {
-	// Nomad is the base URL of the local agent, "" leaves the planner as the only
+	// Socket is the local agent's socket for the task (Nomad's Task API), and
+	// TokenFile the workload identity to use there. Nomad is the base URL of the
+	// agent, for where there is no socket. With neither the planner is the only
 	// witness.
-	Nomad string `json:"nomad,omitempty"`
-	TLS   TLS    `json:"tls,omitzero"`
+	Socket    string `json:"socket,omitempty"`
+	TokenFile string `json:"token_file,omitempty"`
+	Nomad     string `json:"nomad,omitempty"`
+	TLS       TLS    `json:"tls,omitzero"`
 	// After is how long the user's code may run on cut off; 0 is for ever.
 	After time.Duration `json:"after,omitempty"`
 }
