@@ -81,7 +81,7 @@ func (w *world) takeOne(a Action) {
 		}
 		w.code, w.dying = codeLaunching, false
 		var err error
-		if rapid.Bool().Draw(w.t, "launch fails") && rapid.Bool().Draw(w.t, "really") {
+		if rapid.IntRange(0, 9).Draw(w.t, "launch fails") == 9 {
 			err = errors.New("launch")
 		}
 		w.pending = append(w.pending, Launched{PID: 1, Err: err})
@@ -124,7 +124,7 @@ func (w *world) drop(which func(Input) bool) {
 
 func (w *world) joinAnswer(a Join) Input {
 	in := JoinAnswered{Attempt: a.Attempt}
-	switch rapid.IntRange(0, 8).Draw(w.t, "join answer") {
+	switch rapid.IntRange(0, 30).Draw(w.t, "join answer") {
 	case 0:
 		in.Err = errors.New("unreachable")
 	case 1:
@@ -136,22 +136,29 @@ func (w *world) joinAnswer(a Join) Input {
 	case 4, 5:
 		in.Answer = gangapi.JoinAnswer{State: gangapi.JoinWaiting, Joined: 1, Size: 2}
 	default:
-		in.Answer = starts(fmt.Sprintf("e%d", rapid.IntRange(1, 5).Draw(w.t, "epoch")))
+		in.Answer = starts(fmt.Sprintf("e%d", rapid.IntRange(1, 20).Draw(w.t, "epoch")))
 	}
 	return in
 }
 
 func (w *world) reportAnswer(a Report) Input {
 	in := ReportAnswered{Serial: a.Serial, At: w.now}
-	switch rapid.IntRange(0, 8).Draw(w.t, "report answer") {
+	restart := &gangapi.Order{Sequence: a.Seen + 1, Kind: gangapi.OrderRestart}
+	if a.Exit != nil && rapid.Bool().Draw(w.t, "another failed first") {
+		in.Answer.Order = restart
+		return in
+	}
+	switch rapid.IntRange(0, 10).Draw(w.t, "report answer") {
 	case 0:
 		in.Err = errors.New("unreachable")
 	case 1:
 		in.Answer.Gone = true
 	case 2:
 		in.Answer.Membership = gang(a.Epoch, a.Generation+1, "a1", "a2")
-	case 3, 4, 5:
-		kinds := []gangapi.OrderKind{gangapi.OrderRestart, gangapi.OrderRestart, gangapi.OrderSuspend, gangapi.OrderResume, gangapi.OrderCheckpoint, gangapi.OrderFail, "dance"}
+	case 3, 4:
+		in.Answer.Order = restart
+	case 5:
+		kinds := []gangapi.OrderKind{gangapi.OrderRestart, gangapi.OrderSuspend, gangapi.OrderResume, gangapi.OrderCheckpoint, gangapi.OrderFail, "dance"}
 		in.Answer.Order = &gangapi.Order{Sequence: a.Seen + 1, Kind: rapid.SampledFrom(kinds).Draw(w.t, "order"), Urgent: rapid.Bool().Draw(w.t, "urgent")}
 	case 6:
 		in.Answer.Attached = true
@@ -203,7 +210,7 @@ func (w *world) random() {
 		}
 	case 2:
 		if w.code == codeUp {
-			w.arrive(Ended{Code: rapid.IntRange(0, 1).Draw(w.t, "code")})
+			w.arrive(Ended{Code: min(1, rapid.IntRange(0, 5).Draw(w.t, "code"))})
 		}
 	case 3:
 		w.step(rapid.SampledFrom([]Input{
@@ -231,7 +238,7 @@ func newWorld(t *rapid.T) *world {
 func TestNeverTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			w.random()
 		}
 	})
