@@ -44,6 +44,8 @@ type fakeNomad struct {
 	// plan, when set, is the answer to a plan.
 	plan func(req api.JobPlanRequest) api.JobPlanResponse
 	mux  *http.ServeMux
+	// region is the only one.
+	region string
 }
 
 func newFakeNomad() *fakeNomad {
@@ -69,6 +71,9 @@ func newFakeNomad() *fakeNomad {
 			return
 		}
 		f.register(rest)(w, r)
+	})
+	f.mux.HandleFunc("/v1/regions", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode([]string{f.region})
 	})
 	f.mux.HandleFunc("/v1/allocation/", f.allocation)
 	f.mux.HandleFunc("/v1/client/allocation/", f.allocation)

@@ -60,8 +60,8 @@ type Config struct {
 	Managed func(job *api.Job) bool
 	// Levels are the names of the operator's own topology levels.
 	Levels []string
-	// Region is the Nomad region that this Caravan plans for; "" accepts jobs
-	// for any.
+	// Region is the Nomad region that this Caravan plans for; "" asks Nomad.
+	// Requests for another pass, and Nomad forwards them.
 	Region  string
 	Records Records
 	// Cluster is what a running gang is pinned with when a new submission
@@ -96,6 +96,7 @@ type Gateway struct {
 	// that were stopped with it.
 	covered covered
 	recalls recalls
+	own     ownRegion
 }
 
 // New returns a Gateway. The error names every missing or wrong setting.
@@ -163,7 +164,12 @@ func (c *Config) complete() error {
 
 // ServeHTTP serves one request of Nomad's API.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch rt := classify(r); rt.kind {
+	rt := classify(r)
+	if rt.kind.aboutOne() && g.elsewhere(r, api.WriteRequest{}) {
+		g.proxy.ServeHTTP(w, r)
+		return
+	}
+	switch rt.kind {
 	case kindRegister:
 		g.serveRegister(w, r, rt.jobID)
 	case kindPlan:

@@ -66,11 +66,15 @@ func (g *Gateway) serveRegister(w http.ResponseWriter, r *http.Request, pathID s
 // takes says whether the gateway takes the job in, rather than pass it, after
 // putting the job in the form in which Nomad would take it: in its namespace,
 // and nobody's child, for Nomad does not let a registration say so. A job that
-// is registered stopped runs nothing; it passes.
+// is registered stopped runs nothing; it passes. So does one for another region,
+// where Nomad forwards it.
 func (g *Gateway) takes(r *http.Request, job *api.Job, write api.WriteRequest) bool {
 	namespace := namespaceOf(r, write, job)
 	job.Namespace = &namespace
 	job.Dispatched, job.ParentID = false, nil
+	if g.foreign(regionOf(r, write, job)) {
+		return false
+	}
 	return !deref(job.Stop) && (g.cfg.Managed(job) || g.launches(job))
 }
 

@@ -29,13 +29,6 @@ func (g *Gateway) decodeRequest(w http.ResponseWriter, r *http.Request, out any)
 	return body, true
 }
 
-// elsewhere says whether a request is for another Nomad region, where this
-// Caravan has no say.
-func (g *Gateway) elsewhere(r *http.Request, write api.WriteRequest) bool {
-	region := regionOf(r, write, &api.Job{})
-	return region != "" && g.cfg.Region != "" && region != g.cfg.Region
-}
-
 // serveRevert handles a revert to one of the user's own versions: what was
 // submitted then is submitted again, and gated or pinned like any submission.
 func (g *Gateway) serveRevert(w http.ResponseWriter, r *http.Request, id string) {

@@ -51,6 +51,16 @@ const (
 	kindRefuse
 )
 
+// aboutOne says whether a request is about one job or allocation that its path
+// names, and has nothing in its body that could name another region.
+func (k kind) aboutOne() bool {
+	switch k {
+	case kindJob, kindVersions, kindScaleStatus, kindSummary, kindEvaluations, kindAlloc, kindAllocStop, kindAllocRestart:
+		return true
+	}
+	return false
+}
+
 // route is a classified request.
 type route struct {
 	kind kind

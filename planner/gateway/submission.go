@@ -41,11 +41,6 @@ type submission struct {
 
 // newSubmission reads a managed job's contract. The problem lists all faults.
 func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest) (*submission, *problem) {
-	if region := regionOf(r, req.WriteRequest, req.Job); region != "" && g.cfg.Region != "" && region != g.cfg.Region {
-		return nil, problemf(http.StatusBadRequest,
-			"Job %q is for the region %q, but this Caravan plans for %q and could never admit it. Send it to the gateway of its own region.",
-			*req.Job.ID, region, g.cfg.Region)
-	}
 	original, err := rewrite.Strip(req.Job, nil)
 	if err != nil {
 		return nil, problemf(http.StatusBadRequest, "Job %q cannot be read: %v.", *req.Job.ID, err)

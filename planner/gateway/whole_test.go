@@ -40,7 +40,7 @@ type stack struct {
 }
 
 // onStacks runs a test on the stand-in, and on a real Nomad where there is one.
-func onStacks(t *testing.T, test func(s *stack)) {
+func onStacks(t *testing.T, test func(s *stack), change ...func(*devcluster.Spec)) {
 	plugin := filepath.Join(t.TempDir(), "nomad-device-caravan")
 	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
 		t.Fatalf("build the device plugin: %v\n%s", err, out)
@@ -52,6 +52,9 @@ func onStacks(t *testing.T, test func(s *stack)) {
 			Plugins: []devcluster.Plugin{{Name: "nomad-device-caravan", Path: plugin,
 				Config: fmt.Sprintf("enabled = true\nsource = \"mock:dgxh100\"\nmock_seed = \"n%d\"\n", i)}},
 		})
+	}
+	for _, c := range change {
+		c(&spec)
 	}
 	bin, found := nomadproc.Find()
 	t.Run(devcluster.BackendDevNomad, func(t *testing.T) {
