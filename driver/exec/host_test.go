@@ -116,3 +116,45 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+func TestNomadsOwnCgroups(t *testing.T) {
+	h, err := here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(t, "exec sleep 1000")
+	spec.Limits.MemoryBytes = 256 << 20
+	spec.CgroupScope = spec.ID
+	made := map[string]string{}
+	for _, c := range []string{"freezer", "cpu", "memory"} {
+		if !writable(h.v1[c]) {
+			t.Skipf("needs the v1 controller %s", c)
+		}
+		made[c] = filepath.Join(h.v1[c], "nomad", spec.CgroupScope)
+		if err := os.MkdirAll(made[c], 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := removeCgroup(made[c]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	w := start(t, spec)
+	for c, dir := range made {
+		if got := strings.TrimSpace(read(t, filepath.Join(dir, "cgroup.procs"))); got != pidText(w.PID()) {
+			t.Errorf("%s: processes %q, want %d", c, got, w.PID())
+		}
+	}
+	if got := strings.TrimSpace(read(t, filepath.Join(made["memory"], "memory.limit_in_bytes"))); got != "268435456" {
+		t.Errorf("memory limit = %s", got)
+	}
+	if err := w.Close(soon(t)); err != nil {
+		t.Error(err)
+	}
+	for c, dir := range made {
+		if !exists(dir) {
+			t.Errorf("%s: Nomad's cgroup was removed", c)
+		}
+	}
+}

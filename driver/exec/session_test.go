@@ -204,3 +204,22 @@ func TestExecFaults(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 }
+
+func TestExecSeesMounts(t *testing.T) {
+	needRoot(t)
+	source, target := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(source+"/file", []byte("there"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, propagation := range []string{"", "host-to-task"} {
+		spec := shell(t, "sleep 1000")
+		spec.Mounts = []Mount{{HostPath: source, TaskPath: target, Propagation: propagation}}
+		w := start(t, spec)
+		if out, errs, _ := runIn(t, w, ExecSpec{Command: []string{"cat", target + "/file"}}); out != "there" {
+			t.Errorf("%q: output = %q, %q", propagation, out, errs)
+		}
+		if err := w.Close(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
