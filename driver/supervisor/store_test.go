@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -52,11 +53,12 @@ func TestStoreKeepsTheNewest(t *testing.T) {
 func TestStoreFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		var exits []Exit
 		var events []Event
 		write := func() error {
-			if full {
+			if full.Load() {
 				return syscall.ENOSPC
 			}
 			return nil
@@ -82,7 +84,7 @@ func TestStoreFullDisk(t *testing.T) {
 		if status.Exit == nil || status.Exit.Code != 7 || len(status.Notes) != 1 || !strings.Contains(status.Notes[0], "no space left") {
 			t.Errorf("status %+v, want the exit and a note", status)
 		}
-		full = false
+		full.Store(false)
 		time.Sleep(storeAgain)
 		synctest.Wait()
 		if len(exits) != 1 || exits[0].Code != 7 || len(events) != 3 {
