@@ -16,10 +16,13 @@ const (
 	// PollGrace is how long after its last poll a member counts as waiting: it
 	// asks again at once, and that takes a moment.
 	PollGrace = 2 * time.Second
-	// lead and leadEach are how long before the common start the answers begin
-	// to go out: they must all have arrived by then.
-	lead     = 300 * time.Millisecond
-	leadEach = 400 * time.Microsecond
+	// lead is how long before the common start the answers begin to go out, and
+	// leadEach what each of them adds, leadEntry each entry in each of them: n
+	// answers have n entries, and must all have arrived by then. See the benchmark
+	// in package httpapi.
+	lead      = 300 * time.Millisecond
+	leadEach  = time.Millisecond
+	leadEntry = 300 * time.Nanosecond
 	// growWait is how long the first of several new members of a running gang
 	// waits for the others.
 	growWait = 30 * time.Second
@@ -54,6 +57,9 @@ type join struct {
 	// open counts its polls that wait, seen is when the last one ended.
 	open int
 	seen time.Time
+	// wrong says that its task was not granted the GPUs that were planned; "" if
+	// it was.
+	wrong string
 	// since is when it first asked with this run and attempt.
 	since time.Time
 	// started is the part that it had in the last epoch that it was in.
@@ -116,10 +122,12 @@ func (g *Gang) SetPlan(p *Plan) bool {
 			}
 		}
 	}
-	for alloc := range g.joins {
+	for alloc, j := range g.joins {
 		if _, ok := g.byAlloc[alloc]; !ok {
 			delete(g.joins, alloc)
+			continue
 		}
+		j.wrong = g.wrongGPUs(Member{alloc, j.task}, j.req)
 	}
 	for alloc := range g.reports {
 		if _, ok := g.byAlloc[alloc]; !ok {
@@ -189,10 +197,12 @@ func (g *Gang) Open(who Member, req gangapi.JoinRequest, now time.Time) bool {
 	case j.req.Attempt != req.Attempt:
 		j.open, j.since = 0, now
 	}
+	if j.open == 0 {
+		j.wrong = g.wrongGPUs(who, req)
+	}
 	j.req = req
 	j.open++
 	j.seen = now
-	g.summary = nil
 	return true
 }
 
@@ -204,7 +214,6 @@ func (g *Gang) Close(who Member, req gangapi.JoinRequest, now time.Time) {
 	}
 	j.open--
 	j.seen = now
-	g.summary = nil
 }
 
 // waits says whether the member with that allocation waits at the barrier for
@@ -217,7 +226,7 @@ func (g *Gang) waits(alloc string, now time.Time) bool {
 	if at, ok := g.inEpoch[alloc]; ok && j.begun(g.state.Runs[at]) {
 		return false
 	}
-	return g.wrongGPUs(Member{alloc, j.task}, j.req) == ""
+	return j.wrong == ""
 }
 
 // wrongGPUs says that a task was not granted the GPUs that were planned for it;
@@ -239,7 +248,7 @@ func (g *Gang) wrongGPUs(who Member, req gangapi.JoinRequest) string {
 }
 
 // Answer is what the member is told now. It is final if there is no use in
-// waiting for another one.
+// waiting for another one; else it is without what Waiting adds.
 func (g *Gang) Answer(who Member, req gangapi.JoinRequest, now time.Time) (a gangapi.JoinAnswer, final bool) {
 	if why := g.refusal(who, req); why != "" {
 		return gangapi.JoinAnswer{State: gangapi.JoinRefused, Reason: why}, true
@@ -253,15 +262,20 @@ func (g *Gang) Answer(who Member, req gangapi.JoinRequest, now time.Time) (a gan
 			}, true
 		}
 	}
+	return gangapi.JoinAnswer{State: gangapi.JoinWaiting}, false
+}
+
+// Waiting is what a member is told whose wait is over.
+func (g *Gang) Waiting(req gangapi.JoinRequest, now time.Time) gangapi.JoinAnswer {
 	s := g.sum(now)
-	a = gangapi.JoinAnswer{State: gangapi.JoinWaiting, Joined: s.joined, Size: s.size, Missing: s.missing, Reason: s.reason}
+	a := gangapi.JoinAnswer{State: gangapi.JoinWaiting, Joined: s.joined, Size: s.size, Missing: s.missing, Reason: s.reason}
 	switch {
 	case req.Fault != nil:
 		a.Reason = fmt.Sprintf("the preflight found the node unfit (%s); the gang is moved", faultText(*req.Fault))
 	case g.suspended() != "":
 		a.Reason = "the gang is suspended: " + g.suspended()
 	}
-	return a, false
+	return a
 }
 
 // refusal says why the member must not start, whatever comes; "" if it may.
@@ -369,8 +383,8 @@ func (g *Gang) missing(m *Planned, now time.Time) string {
 		return ""
 	case j != nil && j.req.Fault != nil:
 		return "its node is unfit: " + faultText(*j.req.Fault)
-	case j != nil && g.wrongGPUs(Member{m.Alloc, j.task}, j.req) != "":
-		return g.wrongGPUs(Member{m.Alloc, j.task}, j.req)
+	case j != nil && j.wrong != "":
+		return j.wrong
 	case g.waits(m.Alloc, now):
 		return ""
 	}

@@ -75,16 +75,18 @@ func (s *Service) Join(ctx context.Context, who identity.Claims, req gangapi.Joi
 	arrived := s.opts.Now()
 	p := poll{service: s, who: who, member: Member{who.Alloc, who.Task}}
 	defer p.close()
-	return await(ctx, waitFor(req.WaitMS), func() (Reply[gangapi.JoinAnswer], []<-chan struct{}, error) { return p.join(req, arrived) })
+	return await(ctx, waitFor(req.WaitMS), func(over bool) (Reply[gangapi.JoinAnswer], []<-chan struct{}, error) {
+		return p.join(req, arrived, over)
+	})
 }
 
 // await looks for an answer again and again, until one is final or the wait is
-// over.
-func await[T any](ctx context.Context, wait time.Duration, look func() (Reply[T], []<-chan struct{}, error)) (Reply[T], error) {
+// over, which look is told.
+func await[T any](ctx context.Context, wait time.Duration, look func(over bool) (Reply[T], []<-chan struct{}, error)) (Reply[T], error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for over := false; ; {
-		reply, changes, err := look()
+		reply, changes, err := look(over)
 		if changes == nil || over {
 			return reply, err
 		}
@@ -135,7 +137,7 @@ func (p *poll) wake() {
 
 // join is one look at the barrier. wait are the channels that tell of another
 // answer; nil if this one is final.
-func (p *poll) join(req gangapi.JoinRequest, arrived time.Time) (reply Reply[gangapi.JoinAnswer], wait []<-chan struct{}, err error) {
+func (p *poll) join(req gangapi.JoinRequest, arrived time.Time, over bool) (reply Reply[gangapi.JoinAnswer], wait []<-chan struct{}, err error) {
 	at, err := p.service.look(p.who)
 	wait = []<-chan struct{}{at.ch, nil}
 	if err != nil {
@@ -170,8 +172,11 @@ func (p *poll) join(req gangapi.JoinRequest, arrived time.Time) (reply Reply[gan
 	}
 	answer, final := g.gang.Answer(p.member, req, now)
 	wait[1] = g.changed
-	if final {
+	switch {
+	case final:
 		wait = nil
+	case over:
+		answer = g.gang.Waiting(req, now)
 	}
 	reply.Answer = answer
 	if answer.Membership != nil {
@@ -213,7 +218,7 @@ func (s *Service) Report(ctx context.Context, who identity.Claims, req gangapi.R
 	defer s.leave()
 	arrived := s.opts.Now()
 	p := poll{service: s, who: who, member: Member{who.Alloc, who.Task}}
-	return await(ctx, waitFor(req.WaitMS), func() (Reply[gangapi.ReportAnswer], []<-chan struct{}, error) { return p.report(req, arrived) })
+	return await(ctx, waitFor(req.WaitMS), func(bool) (Reply[gangapi.ReportAnswer], []<-chan struct{}, error) { return p.report(req, arrived) })
 }
 
 // report is one look for an order.

@@ -161,4 +161,7 @@ func (s *State) postpone(was *State, now time.Time) {
 	}
 }
 
-func startLead(members int) time.Duration { return lead + time.Duration(members)*leadEach }
+func startLead(members int) time.Duration {
+	n := time.Duration(members)
+	return lead + n*leadEach + n*n*leadEntry
+}

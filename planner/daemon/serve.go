@@ -12,11 +12,15 @@ import (
 	"os"
 	"strings"
 
+	"github.com/hashicorp/go-cleanhttp"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
+
+// maxForwarded is how many idle connections to the leader are kept.
+const maxForwarded = 1024
 
 // forwarded marks a request that another planner sent on, so that two that
 // disagree about who leads do not send it around in circles.
@@ -48,6 +52,9 @@ func (d *Daemon) Handler() http.Handler {
 // toLeader sends requests on to the planner that leads, since it alone knows
 // the decisions and may change anything.
 func (d *Daemon) toLeader(own http.Handler) http.Handler {
+	// Members' polls come by the thousand, and each ends only to begin anew.
+	transport := cleanhttp.DefaultPooledTransport()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxForwarded
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target := d.elsewhere()
 		if target == nil || r.Header.Get(forwarded) != "" {
@@ -55,6 +62,7 @@ func (d *Daemon) toLeader(own http.Handler) http.Handler {
 			return
 		}
 		proxy := &httputil.ReverseProxy{
+			Transport: transport,
 			Rewrite: func(p *httputil.ProxyRequest) {
 				p.SetURL(target)
 				p.SetXForwarded()

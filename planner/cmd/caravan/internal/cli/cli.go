@@ -169,6 +169,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.releaseCommand(), a.joinCommand())
+	add("jobs", a.suspendCommand(), a.resumeCommand(), a.requeueCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand())
 	add("operate", a.agentCommand(), a.doctorCommand(), a.devCommand())
 	root.AddCommand(a.versionCommand())

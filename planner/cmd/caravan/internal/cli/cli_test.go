@@ -157,6 +157,11 @@ func TestCommands(t *testing.T) {
 		},
 		"release":           {args: []string{"release", "train-gang"}, wantOut: []string{"train-gang  yes"}},
 		"release all":       {args: []string{"release", "--all"}, wantOut: []string{"train-gang  yes"}},
+		"suspend":           {args: []string{"suspend", "train-gang"}, wantOut: []string{"train-gang: its members are told to suspend."}},
+		"resume":            {args: []string{"resume", "--reason", "night is over", "train-gang"}, wantOut: []string{"told to resume"}},
+		"requeue as JSON":   {args: []string{"requeue", "--json", "train-gang"}, wantOut: []string{`"changed": true`}},
+		"suspend of nobody": {args: []string{"suspend", "nobody"}, wantCode: 1, wantErr: []string{"no managed job"}},
+		"suspend of none":   {args: []string{"suspend"}, wantCode: 2, wantErr: []string{"it takes one job, not 0"}},
 		"release of nobody": {args: []string{"release", "nobody"}, wantCode: 1, wantErr: []string{"no managed job"}},
 		"release of all and one": {
 			args: []string{"release", "--all", "x"}, wantCode: 2, wantErr: []string{"name one job, or give --all"},

@@ -55,6 +55,9 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	f.answers["GET /caravan/v1/topology/gpu-1"] = httpapi.NodeTopology{ID: "1", Name: "gpu-1", GPUs: []httpapi.GPUUse{{GPU: model.GPU{UUID: "GPU-1"}}}, Islands: [][]int{{0}}, Links: [][]model.Link{{{Kind: "X"}}}}
 	f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{Managed: true, Decision: model.Decision{Action: model.ActionAdmit, Reason: "fits"}}
 	f.answers["POST /caravan/v1/release"] = httpapi.ReleaseResult{Jobs: []httpapi.Released{{Namespace: "default", Job: "train-gang", Done: true}}}
+	for _, verb := range []string{"suspend", "resume", "requeue"} {
+		f.answers["POST /caravan/v1/"+verb] = httpapi.SteerResult{Namespace: "default", Job: "train-gang", Changed: true, Note: "its members are told to " + verb}
+	}
 	f.answers["GET /caravan/v1/doctor"] = httpapi.NewDoctor(now, "1", []httpapi.Check{
 		{Name: "nomad", Status: httpapi.CheckOK, Detail: "it answers"},
 		{Name: "gate", Status: httpapi.CheckWarn, Detail: "1 node opens it", Do: "unset it"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -86,4 +87,19 @@ func pairNode() httpapi.NodeTopology {
 	n.GPUs[2].Alloc, n.GPUs[2].Lost = "deadbeef", true
 	n.GPUs[3].Unhealthy = "XID 79"
 	return n
+}
+
+var gangStatuses = []barrier.Status{
+	{
+		Gang: "a", Phase: "running", Epoch: "2-1a2b3c4d", Generation: 3, Started: now.Add(-2 * time.Hour), Joined: 2, Size: 2,
+		Members: []barrier.MemberStatus{
+			{Group: "a", Index: 1, NodeName: "gpu-1", State: "running", Step: new(int64(1200)), Throughput: new(31.25), CheckpointAgeMS: new(int64(125_400)), CheckpointStep: new(int64(1000))},
+			{Group: "a", Index: 0, NodeName: "gpu-2", State: "suspended"},
+		},
+		Events: []barrier.Event{{At: now.Add(-2 * time.Hour), Text: "epoch 2-1a2b3c4d: 2 members start together, rank 0 is on gpu-1"}},
+	},
+	{
+		Gang: "b", Phase: "waiting", Reason: "waiting for gang: 1 of 2 joined, gpu-4 missing", Joined: 1, Size: 2,
+		Members: []barrier.MemberStatus{{Group: "b", NodeName: "gpu-3"}, {Group: "b", Index: 1, NodeName: "gpu-4", Why: "has not joined yet"}},
+	},
 }

@@ -145,6 +145,9 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	if err := placement(w, s, e.Placement); err != nil {
 		return err
 	}
+	if err := gangs(w, s, e.Gangs); err != nil {
+		return err
+	}
 	return history(w, s, e.History)
 }
 

@@ -50,6 +50,9 @@ func views() map[string]view {
 			held := []string{"5f7d0c4e-0000-4000-8000-000000000001", "5f7d0c4e-0000-4000-8000-000000000002"}
 			return Explain(w, s, httpapi.Explain{Job: httpapi.Job{ID: "x", State: model.StateQueued}, Action: model.ActionWait, Detail: model.Detail{Held: held}})
 		},
+		"explain-gangs": func(w io.Writer, s Style) error {
+			return Explain(w, s, httpapi.Explain{Job: httpapi.Job{ID: "x", State: model.StateRunning}, Gangs: gangStatuses})
+		},
 		"explain-run": func(w io.Writer, s Style) error { return Explain(w, s, running) },
 		"explain-fault": func(w io.Writer, s Style) error {
 			return Explain(w, s, httpapi.Explain{Job: httpapi.Job{ID: "x", State: model.StateQueued}, Faults: []string{"job: caravan_gang = \"jbo\": allowed is job, group or none"}})
