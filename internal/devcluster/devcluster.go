@@ -5,6 +5,7 @@ package devcluster
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -14,6 +15,9 @@ const (
 	BackendDevNomad = "devnomad"
 	BackendNomad    = "nomad"
 )
+
+// ErrNoNetworks says that this machine cannot give nodes networks of their own.
+var ErrNoNetworks = errors.New("nodes cannot have networks of their own here")
 
 // Spec is a cluster to be started: one server and the nodes listed.
 type Spec struct {
@@ -25,6 +29,10 @@ type Spec struct {
 	Nodes []Node
 	// ACL turns ACLs on; the cluster is bootstrapped and Token is management.
 	ACL bool
+	// Networks gives each node a network of its own, so that Cut works. On real
+	// Nomad that needs root and the tools of iproute2; ErrNoNetworks tells that
+	// they are missing.
+	Networks bool
 	// Log receives the processes' or the stand-in's log lines; nil drops them.
 	Log func(line string)
 }
@@ -36,7 +44,8 @@ type Node struct {
 	Pool       string // "" is default
 	Class      string
 	Meta       map[string]string
-	// Plugins are device plugins to load, each a binary with its HCL config.
+	// Plugins are the device plugins and task drivers to load, each a binary with
+	// its HCL config.
 	Plugins []Plugin
 	// DistinctClass gives the node a computed class of its own; otherwise nodes
 	// that are configured alike have the same computed class.
@@ -70,6 +79,15 @@ type Cluster interface {
 	// under the same ID and data.
 	StopNode(name string) error
 	StartNode(name string) error
+	// AgentAddress is the base URL of a node's own agent, as it is reached from
+	// the node and what runs there; "" if there is no such node.
+	AgentAddress(node string) string
+	// Agent is a client of a node's own agent. It reaches one that is cut off.
+	Agent(node string) (*api.Client, error)
+	// Cut separates a node from the servers: its agent and tasks live on. Heal
+	// joins it again. They need Spec.Networks.
+	Cut(node string) error
+	Heal(node string) error
 	// Stop ends every task and process.
 	Stop() error
 }

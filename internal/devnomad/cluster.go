@@ -58,9 +58,12 @@ type Cluster struct {
 	server   *server.Server
 	clients  []*client.Client
 	http     *http.Server
+	agents   map[string]*nodeAgent // by node name
 	address  string
 	token    string
+	run      context.Context
 	cancel   context.CancelFunc
+	api      *agent.Agent
 	finished sync.WaitGroup
 	stopped  sync.Once
 
@@ -79,7 +82,7 @@ func Start(ctx context.Context, spec devcluster.Spec) (*Cluster, error) {
 
 // StartWith is Start with options.
 func StartWith(ctx context.Context, spec devcluster.Spec, opts Options) (*Cluster, error) {
-	c := &Cluster{spec: spec, dir: spec.DataDir, byID: map[string]*client.Client{}}
+	c := &Cluster{spec: spec, dir: spec.DataDir, byID: map[string]*client.Client{}, agents: map[string]*nodeAgent{}}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "caravan-devnomad-")
 		if err != nil {
@@ -146,12 +149,18 @@ func (c *Cluster) listen(run context.Context) error {
 		Server: c.server, Client: c.clientByID,
 		Address: c.address, Fail: c.answer, Token: c.token,
 	})
-	c.http = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return run },
-	}
-	c.finished.Go(func() { _ = c.http.Serve(l) })
+	c.run, c.api = run, handler
+	c.http = c.serve(l, handler)
 	return nil
+}
+
+func (c *Cluster) serve(l net.Listener, h http.Handler) *http.Server {
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return c.run },
+	}
+	c.finished.Go(func() { _ = s.Serve(l) })
+	return s
 }
 
 func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
@@ -168,8 +177,12 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		if err != nil {
 			return err
 		}
+		local, err := c.listenFor(n.Name)
+		if err != nil {
+			return err
+		}
 		cl := client.New(client.Config{
-			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: c.address, Capacity: capacity,
+			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: local.address, Capacity: capacity,
 			Clock: opts.Clock, Server: c.server, Log: c.spec.Log,
 			PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark()},
 		})
@@ -177,6 +190,7 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		c.mu.Lock()
 		c.byID[id] = cl
 		c.mu.Unlock()
+		c.serveFor(local, cl)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(c.clients))
@@ -272,7 +286,11 @@ func (c *Cluster) StopNode(name string) error {
 	if cl == nil {
 		return fmt.Errorf("stop node %s: there is none", name)
 	}
-	return cl.Kill()
+	if err := cl.Kill(); err != nil {
+		return err
+	}
+	c.agents[name].close()
+	return nil
 }
 
 // StartNode implements devcluster.Cluster.
@@ -281,7 +299,10 @@ func (c *Cluster) StartNode(name string) error {
 	if cl == nil {
 		return fmt.Errorf("start node %s: there is none", name)
 	}
-	return cl.Start(context.Background())
+	if err := cl.Start(context.Background()); err != nil {
+		return err
+	}
+	return c.reopen(name)
 }
 
 // Fail lets f answer requests instead of the API: a status other than 0 is
@@ -312,6 +333,9 @@ func (c *Cluster) Stop() error {
 		c.cancel()
 		if c.http != nil {
 			_ = c.http.Close()
+		}
+		for _, a := range c.agents {
+			a.close()
 		}
 		c.finished.Wait()
 		if c.ownsDir {

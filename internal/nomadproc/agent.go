@@ -28,6 +28,8 @@ type agent struct {
 	name    string
 	bin     string
 	configs []string
+	// prefix is a command that runs the agent in another network.
+	prefix []string
 	// env is added to our environment.
 	env []string
 	log func(string)
@@ -46,11 +48,11 @@ func (a *agent) start() error {
 	if a.cmd != nil {
 		return fmt.Errorf("start agent %q: it is running", a.name)
 	}
-	args := []string{"agent"}
+	args := append(slices.Clone(a.prefix), a.bin, "agent")
 	for _, c := range a.configs {
 		args = append(args, "-config", c)
 	}
-	cmd := exec.Command(a.bin, args...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(cleanEnv(), a.env...)
 	// A process group of its own, so that Ctrl-C does not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

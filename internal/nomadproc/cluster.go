@@ -26,6 +26,7 @@ type Cluster struct {
 	client  *api.Client
 	server  *agent
 	nodes   []*node
+	network *network // nil if all share the machine's
 	reaper  *reaper.Reaper
 
 	stop    sync.Once
@@ -38,6 +39,10 @@ type node struct {
 	agent   *agent
 	address string
 	client  *api.Client
+	// space is the node's network, nil if it is the machine's.
+	space *space
+	mu    sync.Mutex
+	cut   bool
 }
 
 var _ devcluster.Cluster = (*Cluster)(nil)
@@ -73,7 +78,14 @@ func Start(ctx context.Context, bin string, spec devcluster.Spec) (*Cluster, err
 		remove = append(remove, dir)
 	}
 	c := &Cluster{version: version}
-	if c.reaper, err = reaper.Start(dir, remove...); err != nil {
+	prefix := ""
+	if spec.Networks {
+		if c.network, err = newNetwork(); err != nil {
+			return nil, errors.Join(fmt.Errorf("start cluster: %w", err), os.RemoveAll(tmp))
+		}
+		prefix = c.network.prefix
+	}
+	if c.reaper, err = reaper.StartWithNetwork(prefix, dir, remove...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
 	if err := c.start(ctx, bin, dir, []string{c.reaper.Mark(), "TMPDIR=" + tmp}, spec); err != nil {
@@ -84,24 +96,36 @@ func Start(ctx context.Context, bin string, spec devcluster.Spec) (*Cluster, err
 
 func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec devcluster.Spec) error {
 	bind := cmp.Or(spec.Bind, defaultBind)
+	if c.network != nil {
+		if err := c.network.build(ctx, len(spec.Nodes)); err != nil {
+			return fmt.Errorf("start cluster: %w", err)
+		}
+		bind = c.network.address(0)
+	}
 	all, err := freePorts(bind, 1+len(spec.Nodes))
 	if err != nil {
 		return err
 	}
-	url := func(p ports) string { return "http://" + net.JoinHostPort(bind, fmt.Sprint(p.HTTP)) }
+	url := func(host string, p ports) string { return "http://" + net.JoinHostPort(host, fmt.Sprint(p.HTTP)) }
 	serverDir := filepath.Join(dir, "server")
 	configs, err := writeConfig(serverDir, serverConfig("server", filepath.Join(serverDir, "data"), bind, all[0], spec.ACL), "")
 	if err != nil {
 		return err
 	}
 	c.server = &agent{name: "server", bin: bin, configs: configs, env: env, log: spec.Log}
-	c.address = url(all[0])
+	c.address = url(bind, all[0])
 	perNode := (lastDynamicPort - firstDynamicPort + 1) / max(1, len(spec.Nodes))
 	for i, n := range spec.Nodes {
 		nodeDir := filepath.Join(dir, "node-"+n.Name)
 		pluginDir := filepath.Join(nodeDir, "plugins")
 		first := firstDynamicPort + i*perNode
-		config := clientConfig(n, filepath.Join(nodeDir, "data"), pluginDir, bind, all[i+1], spec.ACL,
+		host, member := bind, &node{spec: n}
+		var prefix []string
+		if c.network != nil {
+			host, member.space = c.network.address(i+1), c.network.spaces[i]
+			prefix = member.space.command()
+		}
+		config := clientConfig(n, filepath.Join(nodeDir, "data"), pluginDir, host, all[i+1], spec.ACL,
 			net.JoinHostPort(bind, fmt.Sprint(all[0].RPC)), [2]int{first, first + perNode - 1})
 		configs, err := writeConfig(nodeDir, config, pluginConfig(n.Plugins))
 		if err != nil {
@@ -110,10 +134,9 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 		if err := linkPlugins(pluginDir, n.Plugins); err != nil {
 			return err
 		}
-		c.nodes = append(c.nodes, &node{
-			spec: n, address: url(all[i+1]),
-			agent: &agent{name: n.Name, bin: bin, configs: configs, env: env, log: spec.Log},
-		})
+		member.address = url(host, all[i+1])
+		member.agent = &agent{name: n.Name, bin: bin, configs: configs, prefix: prefix, env: env, log: spec.Log}
+		c.nodes = append(c.nodes, member)
 	}
 	if err := c.server.start(); err != nil {
 		return err

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
+	"github.com/hashicorp/go-cleanhttp"
 	"github.com/hashicorp/nomad/api"
 )
 
@@ -38,7 +40,7 @@ func (c *Cluster) await(ctx context.Context, what string, condition func() error
 // waitServer waits until the server leads and can register clients, and with
 // ACLs makes the management token.
 func (c *Cluster) waitServer(ctx context.Context, acl bool) error {
-	client, err := c.connect(c.address)
+	client, err := c.connect(c.address, nil)
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (c *Cluster) waitServer(ctx context.Context, acl bool) error {
 			return err
 		}
 	}
-	if c.client, err = c.connect(c.address); err != nil {
+	if c.client, err = c.connect(c.address, nil); err != nil {
 		return err
 	}
 	err = c.await(ctx, "the server's keyring", func() error {
@@ -81,30 +83,38 @@ func (c *Cluster) waitServer(ctx context.Context, acl bool) error {
 	// One client each, because every client keeps its connections, and an
 	// agent allows only so many from one address.
 	for _, n := range c.nodes {
-		if n.client, err = c.connect(n.address); err != nil {
+		if n.client, err = c.connect(n.address, n.space); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) connect(address string) (*api.Client, error) {
-	client, err := api.NewClient(&api.Config{Address: address, SecretID: c.token})
+// connect makes a client; one of a node with a network of its own speaks from
+// there, so that it works when the node is cut off.
+func (c *Cluster) connect(address string, from *space) (*api.Client, error) {
+	config := &api.Config{Address: address, SecretID: c.token}
+	if from != nil {
+		transport := cleanhttp.DefaultPooledTransport()
+		transport.DialContext = from.dial
+		config.HttpClient = &http.Client{Transport: transport}
+	}
+	client, err := api.NewClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	return client, nil
 }
 
-// WaitReady implements devcluster.Cluster. Nodes that were stopped and not
-// started again are not waited for.
+// WaitReady implements devcluster.Cluster. Nodes that were stopped or cut off
+// are not waited for.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	for _, n := range c.nodes {
 		running, err := n.agent.running()
 		if err != nil {
 			return fmt.Errorf("wait for node %q: %w", n.spec.Name, err)
 		}
-		if !running {
+		if !running || n.isCut() {
 			continue
 		}
 		if err := c.await(ctx, fmt.Sprintf("node %q", n.spec.Name), func() error { return c.nodeReady(n) }); err != nil {

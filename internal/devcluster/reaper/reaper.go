@@ -32,8 +32,14 @@ type Reaper struct {
 // Start starts a reaper that, when its time has come, undoes what is mounted
 // below dir and removes what is temporary.
 func Start(dir string, temporary ...string) (*Reaper, error) {
+	return StartWithNetwork("", dir, temporary...)
+}
+
+// StartWithNetwork is Start for a cluster with network namespaces whose names
+// begin with the text network, and a bridge of that name with a "b".
+func StartWithNetwork(network, dir string, temporary ...string) (*Reaper, error) {
 	r := &Reaper{mark: Variable + "=" + rand.Text()}
-	r.cmd = exec.Command("/bin/sh", append([]string{"-c", script, "reaper", r.mark, dir}, temporary...)...)
+	r.cmd = exec.Command("/bin/sh", append([]string{"-c", script, "reaper", r.mark, dir, network}, temporary...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.output, &r.output
 	// A session of its own, so that Ctrl-C does not reach it.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -34,6 +34,7 @@ func (a *Agent) routeMisc() {
 	a.handle("GET /v1/agent/health", "", fixed(&api.AgentHealthResponse{Server: &api.AgentHealth{Ok: true, Message: "ok"}}))
 	a.handle("GET /v1/status/leader", "", fixed(a.cfg.Address))
 	a.handle("GET /v1/status/peers", "", fixed([]string{a.cfg.Address}))
+	a.handle("GET /.well-known/jwks.json", "", func(http.ResponseWriter, *http.Request) (any, error) { return a.cfg.Server.PublicKeys() })
 	a.handle("GET /v1/regions", "", fixed([]string{"global"}))
 	a.handle("GET /v1/metrics", "agent:read", fixed(map[string]any{"Counters": []any{}, "Gauges": []any{}, "Samples": []any{}}))
 	for _, empty := range []string{"/v1/volumes", "/v1/plugins", "/v1/services", "/v1/scaling/policies"} {

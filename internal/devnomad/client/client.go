@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -24,6 +25,7 @@ type Server interface {
 	Disconnect(id string)
 	NodeEvent(id, subsystem, message string, details map[string]string)
 	UpdateAllocs(reports []*api.Allocation) error
+	SignIdentity(a *api.Allocation, task string, wid *api.WorkloadIdentity) (token string, expires time.Time, err error)
 	Store() *state.Store
 }
 
@@ -58,6 +60,8 @@ type Client struct {
 
 	mu      sync.Mutex
 	running bool
+	cut     bool      // from the servers
+	contact time.Time // the last with them, while running or not
 	cancel  context.CancelFunc
 	done    chan struct{}
 	up      chan struct{} // closed while the client runs with its plugins
@@ -105,9 +109,12 @@ func (c *Client) Start(ctx context.Context) error {
 		c.leavePlugins()
 		return fmt.Errorf("start node %s: %w", c.cfg.Node.Name, err)
 	}
-	if err := c.cfg.Server.Connect(c.fingerprint()); err != nil {
-		return fmt.Errorf("register node %s: %w", c.cfg.Node.Name, err)
+	if !c.isCut() {
+		if err := c.cfg.Server.Connect(c.fingerprint()); err != nil {
+			return fmt.Errorf("register node %s: %w", c.cfg.Node.Name, err)
+		}
 	}
+	c.stopOverdue()
 	// What runs already is reported anew: the server may think it lost.
 	c.mu.Lock()
 	runners := slices.Collect(maps.Values(c.runners))
@@ -140,6 +147,7 @@ func (c *Client) halt() error {
 	}
 	c.running = false
 	c.up = make(chan struct{})
+	c.lose()
 	cancel, done := c.cancel, c.done
 	c.mu.Unlock()
 	cancel()
@@ -182,8 +190,10 @@ func (c *Client) loop(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	for {
 		changed := c.cfg.Server.Store().Changed()
-		c.sync()
-		c.deliver()
+		if !c.isCut() {
+			c.sync()
+			c.deliver()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -268,7 +278,7 @@ func (c *Client) refresh() {
 	c.mu.Lock()
 	up := c.up
 	c.mu.Unlock()
-	if closed(up) {
+	if closed(up) && !c.isCut() {
 		if err := c.cfg.Server.Connect(c.fingerprint()); err != nil {
 			c.logf("register node: %v", err)
 		}

@@ -101,7 +101,7 @@ func (c *Client) Exec(alloc, task string, x driver.ExecOptions, cancel <-chan st
 	}
 	t := r.tasks[task]
 	if t == nil {
-		return 0, fmt.Errorf("unknown task name %q", task)
+		return 0, errors.New("task not found")
 	}
 	p := t.running()
 	if p == nil {

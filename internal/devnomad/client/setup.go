@@ -19,6 +19,11 @@ func (t *taskRunner) setup() (map[string]string, error) {
 		if err := t.makeDirs(); err != nil {
 			return nil, fmt.Errorf("task_dir: %w", err)
 		}
+		tokens, err := t.startIdentities()
+		if err != nil {
+			return nil, fmt.Errorf("identity: %w", err)
+		}
+		t.tokens = tokens
 		if len(t.task.Artifacts) > 0 {
 			return nil, fmt.Errorf("artifacts: the development cluster fetches no artifacts")
 		}
@@ -35,6 +40,7 @@ func (t *taskRunner) setup() (map[string]string, error) {
 		t.ready = true
 	}
 	env := t.env()
+	t.tokens.env(env)
 	for k, v := range t.task.Env {
 		env[k] = t.interpolate(v, env)
 	}

@@ -29,7 +29,8 @@ type taskRunner struct {
 	restarts restarts
 	ready    bool                // folders and devices are there
 	devices  *device.Reservation // what the plugins gave
-	logs     *logmon             // of a task that a plugin runs
+	tokens   *identities
+	logs     *logmon // of a task that a plugin runs
 
 	mu      sync.Mutex
 	process process       // the running task, nil without one

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -270,6 +272,10 @@ func (f *faults) task(t *api.Task) {
 			f.addf("Constraint %d has disallowed Operand at task level: %s", i+1, c.Operand)
 		}
 	}
+	f.identities(t.Identities)
+	if t.Identity != nil {
+		f.identities([]*api.WorkloadIdentity{t.Identity})
+	}
 	for _, d := range t.Resources.Devices {
 		if d.Name == "" {
 			f.addf("device name must be given as one of the following: type, vendor/type, or vendor/type/name")
@@ -280,6 +286,43 @@ func (f *faults) task(t *api.Task) {
 			}
 		}
 		f.constraints(d.Constraints)
+	}
+}
+
+var identityName = regexp.MustCompile("^[a-zA-Z0-9-_]{1,128}$")
+
+func (f *faults) identities(list []*api.WorkloadIdentity) {
+	for _, w := range list {
+		var g faults
+		name := cmp.Or(w.Name, defaultIdentity)
+		if !identityName.MatchString(name) {
+			g.addf("invalid name %q. Must match regex %s", w.Name, identityName)
+		}
+		for i, aud := range w.Audience {
+			if aud == "" {
+				g.addf("an empty string is an invalid audience (%d)", i+1)
+			}
+		}
+		switch {
+		case w.ChangeMode == "signal" && w.ChangeSignal == "":
+			g.addf("change_signal must be specified when using change_mode=%q", "signal")
+		case w.ChangeMode != "signal" && w.ChangeSignal != "":
+			g.addf("can only use change_signal=%q with change_mode=%q", w.ChangeSignal, "signal")
+		case !slices.Contains([]string{"", "noop", "restart", "signal"}, w.ChangeMode):
+			g.addf("invalid change_mode: %s", w.ChangeMode)
+		}
+		if w.TTL > 0 && name == defaultIdentity {
+			g.addf("ttl for default identity not yet supported")
+		}
+		if w.TTL < 0 {
+			g.addf("ttl must be >= 0")
+		}
+		if w.Filepath != "" && !w.File {
+			g.addf("file parameter must be true in order to specify filepath")
+		}
+		if len(g) > 0 {
+			f.addf("Identity %q is invalid: %s", w.Name, g.text())
+		}
 	}
 }
 

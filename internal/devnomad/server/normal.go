@@ -32,9 +32,7 @@ func normalize(job *api.Job) {
 		}
 		var signals []string
 		for _, t := range tg.Tasks {
-			if t.Identity == nil {
-				t.Identity = &api.WorkloadIdentity{Name: "default", Audience: []string{"nomadproject.io"}}
-			}
+			canonicalIdentities(t)
 			if t.KillSignal != "" {
 				signals = append(signals, t.KillSignal)
 			}

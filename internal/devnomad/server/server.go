@@ -31,6 +31,7 @@ type Config struct {
 type Server struct {
 	cfg   Config
 	store *state.Store
+	keys  *keyring
 	wake  chan struct{}
 	rng   *rand.Rand // used by the worker only, under work
 
@@ -52,7 +53,7 @@ func New(cfg Config) *Server {
 		seed = rand.Uint64()
 	}
 	return &Server{
-		cfg: cfg, store: state.New(), wake: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 1)),
+		cfg: cfg, store: state.New(), keys: newKeyring(), wake: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 1)),
 		silent: map[string]time.Time{}, locks: map[state.Key]time.Time{}, delays: map[state.Key]time.Time{},
 		blocked: map[string]*blockedEval{},
 	}

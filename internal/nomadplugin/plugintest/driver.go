@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -179,7 +180,7 @@ const recoverLook = 20 * time.Millisecond
 func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
 	if t, err := d.find(h.Config.ID); err == nil {
 		d.add(t, "recovered by the process that started it")
-		return nil
+		return note(h.Config, RecoveredBySame)
 	}
 	var c taskConfig
 	var pid int
@@ -192,6 +193,9 @@ func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
 	}
 	t := &task{process: process, config: h.Config, started: time.Now(), done: make(chan struct{})}
 	d.add(t, "recovered by another process")
+	if err := note(h.Config, RecoveredByOther); err != nil {
+		return err
+	}
 	go func() {
 		defer close(t.done)
 		for lives(pid) {
@@ -200,6 +204,24 @@ func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
 		t.exit = driver.Exit{Code: RecoveredExit}
 	}()
 	return nil
+}
+
+// RecoveredFile is a file in the task's local directory to which Recover
+// appends RecoveredBySame or RecoveredByOther: an agent that comes back drops
+// the events that a driver sends meanwhile.
+const (
+	RecoveredFile    = "recovered"
+	RecoveredBySame  = "by the process that started it"
+	RecoveredByOther = "by another process"
+)
+
+func note(c driver.TaskConfig, text string) error {
+	f, err := os.OpenFile(filepath.Join(c.LocalDir(), RecoveredFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("note recovery: %w", err)
+	}
+	_, err = f.WriteString(text + "\n")
+	return errors.Join(err, f.Close())
 }
 
 // lives says whether a process is more than a corpse that nobody buries.
