@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/caravan-sched/caravan/driver/rendezvous"
 )
@@ -39,9 +40,13 @@ func (o Options) clear() error {
 // write writes all files and returns the variables.
 func (o Options) write(r Result) (map[string]string, error) {
 	inTask := func(name string) string { return filepath.Join(o.DirInTask, name) }
+	socket := r.Socket
+	if o.DirInTask != o.Dir {
+		socket = inTask(SocketFile)
+	}
 	env, err := rendezvous.Env(r.Membership, o.Alloc, rendezvous.Local{
 		Interface: o.Interface, MembershipFile: inTask(MembershipFile), HostFile: inTask(HostFile),
-		DeepSpeedHostFile: inTask(DeepSpeedFile), Socket: inTask(SocketFile),
+		DeepSpeedHostFile: inTask(DeepSpeedFile), Socket: socket,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the environment: %w", err)
@@ -67,6 +72,43 @@ func (o Options) write(r Result) (map[string]string, error) {
 		}
 	}
 	return env, nil
+}
+
+// maxSocketPath is what fits into the address of a Unix socket.
+const maxSocketPath = 107
+
+// socketDir begins the names of directories for sockets whose own place is too
+// deep in the file system.
+const socketDir = "caravan-join-"
+
+// socket is where the sidecar is to listen: with the files, unless that path is
+// too long. The directory for a short one is made now, under a name that nobody
+// can foresee, because the task learns it from the environment file.
+func (o Options) socket() (string, error) {
+	path := filepath.Join(o.Dir, SocketFile)
+	if len(path) <= maxSocketPath || o.DirInTask != o.Dir {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", socketDir)
+	if err != nil {
+		return "", fmt.Errorf("make directory for the progress socket: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return "", fmt.Errorf("open the directory of the progress socket: %w", err)
+	}
+	return filepath.Join(dir, SocketFile), nil
+}
+
+// ownSocket says whether socket can have made that path. The state is read from
+// a directory that the task's code may write to, and a sidecar that runs as root
+// must not be led to other places.
+func (o Options) ownSocket(path string) bool {
+	if path == filepath.Join(o.Dir, SocketFile) {
+		return true
+	}
+	dir, name := filepath.Split(path)
+	above, random := filepath.Split(filepath.Clean(dir))
+	return name == SocketFile && filepath.Clean(above) == filepath.Clean(os.TempDir()) && strings.HasPrefix(random, socketDir)
 }
 
 // replace writes a file as a whole. The other tasks of the allocation can write
@@ -97,7 +139,7 @@ func (o Options) joined() (Result, bool) {
 		return Result{}, false
 	}
 	var r Result
-	if json.Unmarshal(b, &r) != nil || r.Alloc != o.Alloc || r.Run == "" || rendezvous.Validate(r.Membership) != nil {
+	if json.Unmarshal(b, &r) != nil || r.Alloc != o.Alloc || r.Run == "" || !o.ownSocket(r.Socket) || rendezvous.Validate(r.Membership) != nil {
 		return Result{}, false
 	}
 	return r, true

@@ -55,6 +55,8 @@ type Result struct {
 	Run        string                `json:"run"`
 	Alloc      string                `json:"alloc"`
 	Membership rendezvous.Membership `json:"membership"`
+	// Socket is where the sidecar is to listen for progress.
+	Socket string `json:"socket"`
 	// Env are the variables in the environment file.
 	Env map[string]string `json:"env"`
 }
@@ -91,6 +93,9 @@ func Wait(ctx context.Context, o Options, planner Planner, tell func(string)) (R
 		m = o.alone(b.run)
 	}
 	r := Result{State: answer.State, Run: b.run, Alloc: o.Alloc, Membership: *m}
+	if r.Socket, err = o.socket(); err != nil {
+		return Result{}, err
+	}
 	if r.Env, err = o.write(r); err != nil {
 		return Result{}, err
 	}

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -327,10 +328,46 @@ func TestStayReportsProgress(t *testing.T) {
 	}
 }
 
+// A place too deep in the file system has its socket elsewhere, where both the
+// task and the sidecar find it.
+func TestLongSocketPath(t *testing.T) {
+	o := options(t)
+	o.Dir = filepath.Join(o.Dir, strings.Repeat("x", 100))
+	o.DirInTask = o.Dir
+	r, err := Wait(t.Context(), o, &fake{joins: []joinAnswer{startSoon}}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := o.joined(); !ok || got.Socket != r.Socket || r.Env["CARAVAN_SOCKET"] != r.Socket || len(r.Socket) > maxSocketPath {
+		t.Errorf("the sidecar listens at %q, the task is told %q; believed: %v", got.Socket, r.Env["CARAVAN_SOCKET"], ok)
+	}
+	f := &fake{reports: []reportAnswer{{ReportAnswer: gangapi.ReportAnswer{Attached: true}}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Stay(ctx, o, f, func(s string) { t.Error(s) }) }()
+	for deadline := time.Now().Add(time.Minute); !send(t, r.Socket, "step 5\n"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the sidecar does not listen")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Dir(r.Socket)); !os.IsNotExist(err) {
+		t.Errorf("the socket's directory is left: %v", err)
+	}
+}
+
 // What lies in the directory is believed only if it is this allocation's.
 func TestJoinedIsOwn(t *testing.T) {
+	elsewhere, err := json.Marshal(Result{Run: "r", Alloc: "a1", Membership: *membership(1), Socket: "/run/other/" + SocketFile})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
 		"garbage": "{", "another allocation's": `{"alloc":"a0","run":"r"}`, "no membership": `{"alloc":"a1","run":"r"}`,
+		"led elsewhere": string(elsewhere),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)

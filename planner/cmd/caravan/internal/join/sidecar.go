@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -38,7 +39,7 @@ func Stay(ctx context.Context, o Options, planner Planner, tell func(string)) er
 	}
 	source, err := progress.Open(progress.Config{
 		Checkpoints: o.Checkpoints,
-		Socket:      filepath.Join(o.Dir, SocketFile),
+		Socket:      r.Socket,
 		// The task beside may run as any user.
 		SocketMode: 0o666,
 		Fault:      func(err error) { tell(err.Error()) },
@@ -46,7 +47,16 @@ func Stay(ctx context.Context, o Options, planner Planner, tell func(string)) er
 	if err != nil {
 		return fmt.Errorf("start sidecar: %w", err)
 	}
-	defer source.Close()
+	defer func() {
+		source.Close()
+		if dir := filepath.Dir(r.Socket); dir != o.Dir {
+			// It is empty; if not, it is not only ours.
+			_ = os.Remove(dir)
+		}
+	}()
+	if source.Socket() != r.Socket {
+		tell(r.Socket + " is too long for a Unix socket, so the task cannot tell its progress")
+	}
 	if r.State == gangapi.JoinAlone {
 		<-ctx.Done() // nobody listens, and nobody gives orders
 		return nil
