@@ -159,6 +159,7 @@ func (g *Gang) base() *State {
 	}
 	b.leave()
 	b.Failed, b.Suspended, b.Membership, b.Runs, b.End, b.Pause, b.StartAt = "", "", nil, nil, nil, nil, time.Time{}
+	b.EndedBy = ""
 	return b
 }
 

@@ -96,7 +96,7 @@ func (g *Gang) afterFailure(now time.Time) *State {
 func (g *Gang) without(now time.Time, alloc, what string) *State {
 	switch g.plan.OnFailure {
 	case gangspec.FailureFail:
-		return g.fail(now, what)
+		return endedBy(g.fail(now, what), alloc)
 	case gangspec.FailureContinue:
 		rest := g.epochAllocs(func(a string) bool { return a != alloc })
 		if len(rest) >= max(g.plan.Min, 1) && g.plan.Elastic() {
@@ -104,7 +104,16 @@ func (g *Gang) without(now time.Time, alloc, what string) *State {
 		}
 		what += fmt.Sprintf("; %d are left, and %d must be", len(rest), g.plan.Min)
 	}
-	return g.restart(now, what)
+	return endedBy(g.restart(now, what), alloc)
+}
+
+// endedBy makes the order that ended the epoch one that a member's end is the
+// reason of: the others cannot make a checkpoint without it.
+func endedBy(next *State, alloc string) *State {
+	end := *next.End
+	end.Urgent = true
+	next.End, next.EndedBy = &end, alloc
+	return next
 }
 
 // fail ends the gang for good.
@@ -112,7 +121,7 @@ func (g *Gang) fail(now time.Time, why string) *State {
 	next := g.base()
 	next.leave()
 	next.Failed = why
-	next.End = next.order(gangapi.OrderFail, why)
+	next.End, next.EndedBy = next.order(gangapi.OrderFail, why), ""
 	next.note(now, why+"; the gang fails")
 	return next
 }
@@ -135,7 +144,7 @@ func (g *Gang) restart(now time.Time, why string) *State {
 	}
 	next := g.base()
 	next.leave()
-	next.End = next.order(gangapi.OrderRestart, why)
+	next.End, next.EndedBy = next.order(gangapi.OrderRestart, why), ""
 	next.note(now, why+"; the gang goes back to the barrier")
 	return next
 }

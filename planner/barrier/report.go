@@ -44,10 +44,16 @@ func (g *Gang) Report(who Member, req gangapi.ReportRequest, now time.Time) bool
 	if !in || !g.running() || g.failure != nil || req.Epoch != g.state.epoch() || g.state.Runs[at].Run != req.Run {
 		return true
 	}
-	if e := req.Exit; req.State == gangapi.MemberExited && e != nil && !e.Ordered && (e.Code != 0 || e.Signal != 0 || e.OOM) {
-		g.failure = &failure{alloc: who.Alloc, text: "failed first, " + exitText(*e)}
+	if failed(req) {
+		g.failure = &failure{alloc: who.Alloc, text: "failed first, " + exitText(*req.Exit)}
 	}
 	return true
+}
+
+// failed says whether the member's code has ended by itself and badly.
+func failed(req gangapi.ReportRequest) bool {
+	e := req.Exit
+	return req.State == gangapi.MemberExited && e != nil && !e.Ordered && (e.Code != 0 || e.Signal != 0 || e.OOM)
 }
 
 func exitText(e gangapi.Exit) string {
@@ -68,19 +74,26 @@ func exitText(e gangapi.Exit) string {
 // Orders is what the member is told now. It is final if there is no use in
 // waiting for another answer.
 func (g *Gang) Orders(who Member, req gangapi.ReportRequest) (a gangapi.ReportAnswer, final bool) {
-	a.Order = g.orderFor(req)
+	a.Order = g.orderFor(who, req)
 	if m := g.state.Membership; m != nil && g.running() && a.Order == nil && req.Epoch == m.Epoch && req.Generation < m.Generation {
 		if _, in := g.inEpoch[who.Alloc]; in {
 			a.Membership = m
 		}
 	}
-	return a, a.Order != nil || a.Membership != nil || req.State == gangapi.MemberExited
+	// Where another member has failed first, what becomes of the gang is about to
+	// be known.
+	second := failed(req) && g.failure != nil && g.failure.alloc != who.Alloc && req.Epoch == g.state.epoch()
+	return a, a.Order != nil || a.Membership != nil || req.State == gangapi.MemberExited && !second
 }
 
 // orderFor is the order that the member has not carried out yet; nil if there
 // is none. A member of an epoch that nobody here remembers is left alone.
-func (g *Gang) orderFor(req gangapi.ReportRequest) *gangapi.Order {
-	if req.State == gangapi.MemberExited {
+//
+// A member that has failed after another one did so because of it, as a rule:
+// collectives break everywhere. It is told to start anew like the others, and
+// only the first one's task ends.
+func (g *Gang) orderFor(who Member, req gangapi.ReportRequest) *gangapi.Order {
+	if req.State == gangapi.MemberExited && (!failed(req) || g.state.EndedBy == "" || g.state.EndedBy == who.Alloc) {
 		return nil
 	}
 	if slices.Contains(g.state.Past, req.Epoch) {

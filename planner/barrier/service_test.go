@@ -264,6 +264,28 @@ func TestOneFailsAllKnow(t *testing.T) {
 			}
 		})
 	})
+	t.Run("restart: those that fail because of it are told, and it is not", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 4, nil)
+			people := r.begin(4)
+			first := people[2].report(gangapi.MemberExited, exits(3))
+			second := people[0].report(gangapi.MemberExited, func(q *gangapi.ReportRequest) { exits(1)(q); q.WaitMS = 2000 })
+			synctest.Wait()
+			again := people[2].report(gangapi.MemberExited, exits(3))
+			third := people[1].report(gangapi.MemberExited, exits(1))
+			done := people[3].report(gangapi.MemberExited, exits(0))
+			for name, a := range map[string]gangapi.ReportAnswer{"the first": first, "the first again": again, "one that has completed": done} {
+				if a.Order != nil {
+					t.Errorf("%s was told %+v", name, a.Order)
+				}
+			}
+			for _, a := range []gangapi.ReportAnswer{second, third} {
+				if a.Order == nil || a.Order.Kind != gangapi.OrderRestart || !a.Order.Urgent || a.Order.Reason != reason {
+					t.Errorf("one that failed after it was told %+v", a.Order)
+				}
+			}
+		})
+	})
 	t.Run("fail", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, 4, map[string]string{"caravan_on_failure": "fail"})

@@ -44,6 +44,9 @@ type State struct {
 	Sequence int64          `json:"sequence"`
 	End      *gangapi.Order `json:"end,omitempty"`
 	Pause    *gangapi.Order `json:"pause,omitempty"`
+	// EndedBy is the allocation whose end was the reason of End; "" if it was
+	// none's.
+	EndedBy string `json:"ended_by,omitempty"`
 	// Past are earlier epochs, newest first, at most maxPast: who is still in
 	// one of them must leave it.
 	Past []string `json:"past,omitempty"`
