@@ -121,9 +121,10 @@ const (
 )
 
 // ReportRequest tells how the member does, and waits for an order. One with an
-// Exit that is not Ordered is answered at once: OrderRestart in the answer says
-// that another member failed first, and takes this one back to the barrier in
-// place of ending its task. Without an order it ends.
+// Exit that is not Ordered is answered as soon as it is known what becomes of the
+// gang: OrderRestart in the answer says that another member failed first, and
+// takes this one back to the barrier in place of ending its task. Without an
+// order it ends.
 type ReportRequest struct {
 	Run    string      `json:"run"`
 	WaitMS int64       `json:"wait_ms"`

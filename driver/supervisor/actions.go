@@ -212,8 +212,11 @@ func (r *runner) report(ctx context.Context, a machine.Report, wait time.Duratio
 
 func (r *runner) reportRequest(a machine.Report) gangapi.ReportRequest {
 	wait := reportFor
-	if a.Now {
+	switch {
+	case a.Final:
 		wait = 0
+	case a.Soon:
+		wait = exitFor
 	}
 	return gangapi.ReportRequest{
 		Run: r.start.Run, WaitMS: wait.Milliseconds(), State: a.State, Epoch: a.Epoch, Generation: a.Generation,

@@ -17,6 +17,8 @@ const (
 	// joinFor and reportFor are how long one poll of the planner lasts.
 	joinFor   = 20 * time.Second
 	reportFor = 15 * time.Second
+	// exitFor is how long the planner may take to see what a failure comes of.
+	exitFor = 2 * time.Second
 	// opFor bounds what is done to the user's code, killFor one attempt to kill
 	// it, clearFor getting rid of what it left.
 	opFor    = 20 * time.Second

@@ -64,8 +64,8 @@ type (
 		Generation int
 		Seen       int64
 		Exit       *gangapi.Exit
-		// Now asks for an answer at once.
-		Now bool
+		// Soon asks for an answer within a short time.
+		Soon bool
 		// Final is the last one: it is told until it is heard, for a while, and its
 		// answer does not matter.
 		Final bool

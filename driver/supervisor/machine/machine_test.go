@@ -387,6 +387,15 @@ func TestTransitions(t *testing.T) {
 				step{10 * sec, Cleared{}, nil, Settling},
 				step{11 * sec, ReportAnswered{Serial: 2}, []string{"tell exit", "stopjoin", "finish exited 1/0 started=true", "stopreports"}, Exited}),
 		},
+		"a failure without a gang": {
+			steps: []step{
+				{0, joined(1, gangapi.JoinAnswer{State: gangapi.JoinAlone}), []string{"prepare -"}, Starting},
+				{0, Prepared{Attempt: 1}, []string{"launch"}, Starting},
+				{0, Launched{PID: 7}, []string{"tell started", "report running /0 seen=0"}, Running},
+				{10 * sec, Ended{Code: 1}, []string{"clear", "tell ended", "stopreports"}, Settling},
+				{10 * sec, Cleared{}, []string{"tell exit", "stopjoin", "finish exited 1/0 started=true", "stopreports"}, Exited},
+			},
+		},
 		"a failure while the planner is away": {
 			steps: append(running(),
 				step{10 * sec, Ended{Signal: 11}, []string{"clear", "tell ended", "report exited e1/1 seen=0 exit=0/11 ordered=false"}, Settling},

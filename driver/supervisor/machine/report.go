@@ -50,7 +50,7 @@ func (m *Machine) send(final bool) {
 	r.sentAt = m.now
 	a := Report{
 		Serial: r.serial, Failures: r.failures, Pause: r.pause, State: r.state, Seen: r.seen, Exit: r.exit,
-		Now: r.exit != nil, Final: final,
+		Soon: r.exit != nil, Final: final,
 	}
 	if m.membership != nil {
 		a.Epoch, a.Generation = m.membership.Epoch, m.membership.Generation

@@ -59,7 +59,7 @@ func (m *Machine) onEnded(in Ended) {
 	}
 	m.phase = Settling
 	m.settle.cause = CauseExited
-	if !in.failed() || !m.tells() {
+	if !in.failed() || !m.tells() || m.membership == nil {
 		m.settle.done = true
 		m.do(StopReports{})
 		return
