@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,11 +32,9 @@ func checkOutput(field, path string) []Fault {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		out, err := openOutput(path)
-		if err != nil {
-			return []Fault{{field, path, "cannot be opened: " + plainError(err)}}
+		if err := unix.Access(filepath.Dir(path), unix.W_OK); err != nil {
+			return []Fault{{field, path, "cannot be made: " + plainError(err)}}
 		}
-		out.close()
 		return nil
 	case err != nil:
 		return []Fault{{field, path, "cannot be opened: " + plainError(err)}}

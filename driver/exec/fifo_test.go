@@ -132,6 +132,10 @@ func TestOutputFiles(t *testing.T) {
 	if got, want := read(t, file), "before\nout\nerr\n"; got != want {
 		t.Errorf("file = %q, want %q", got, want)
 	}
+	fresh := shell(t, "true")
+	if err := Check(fresh); err != nil || exists(fresh.Stdout) {
+		t.Errorf("a file that is not there yet: %v; made by checking: %v", err, exists(fresh.Stdout))
+	}
 	for _, path := range []string{link, dir, "/dev/tty", filepath.Join(dir, "missing", "file")} {
 		spec := shell(t, "echo out")
 		spec.Stdout = path
