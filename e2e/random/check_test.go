@@ -140,7 +140,7 @@ func over(job *api.Job) bool { return deref(job.Status) == state.JobDead }
 func (w *world) reachable(live []*run) (out []*run) {
 	for _, x := range w.nodes {
 		for _, r := range live {
-			if x.up && x.runs[r.id] != nil {
+			if x.up && x.runs[r.id] != nil && r.of == x.id {
 				out = append(out, r)
 			}
 		}

@@ -97,7 +97,7 @@ type shape struct {
 
 var kinds = []string{
 	"submit", "submit", "submit", "resubmit", "change", "scale", "stop", "purge", "direct", "unmanaged",
-	"finish", "fail member", "stop member", "drain", "drain off", "eligibility", "stop node", "stop node", "start node", "start node", "purge node",
+	"finish", "fail member", "stop member", "drain", "drain off", "eligibility", "stop node", "stop node", "start node", "start node", "purge node", "new ID", "purge old ID", "away",
 	"restart planner", "fault", "fault", "interleave", "sick", "well", "pass", "pass", "pass long", "collect", "rest",
 }
 
@@ -253,6 +253,16 @@ func (w *world) do(s step) {
 				w.tell("  %v", err)
 			}
 		}
+	case "new ID":
+		if !x.up {
+			if err := x.renew(); err != nil {
+				w.fail("start node under a new ID: %v", err)
+			}
+		}
+	case "purge old ID":
+		w.purgeOld(x)
+	case "away":
+		w.away(time.Hour)
 	case "restart planner":
 		if err := w.restartPlanner(); err != nil {
 			w.fail("restart the planner: %v", err)
@@ -429,6 +439,42 @@ func (w *world) end(s step) {
 				want.ended = true
 			}
 		}
+	}
+}
+
+// purgeOld has an operator purge the IDs that a client had before, after a look
+// at the machine.
+func (w *world) purgeOld(x *node) {
+	var old []string
+	w.server.Store().View(func(v *state.View) {
+		for _, n := range v.Nodes() {
+			if n.Name == x.name && n.ID != x.id {
+				old = append(old, n.ID)
+			}
+		}
+	})
+	slices.Sort(old)
+	for _, id := range old {
+		for alloc, r := range x.runs {
+			if r.of == id {
+				delete(x.runs, alloc)
+			}
+		}
+		if _, _, err := w.direct.Nodes().Purge(id, nil); err != nil {
+			w.tell("  %v", err)
+		}
+	}
+}
+
+// away lets time pass without a planner; another one that knows nothing comes
+// then.
+func (w *world) away(long time.Duration) {
+	for range long / time.Minute {
+		w.clock.Advance(time.Minute)
+		w.settle()
+	}
+	if err := w.restartPlanner(); err != nil {
+		w.fail("restart the planner: %v", err)
 	}
 }
 

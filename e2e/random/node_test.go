@@ -30,11 +30,15 @@ type node struct {
 	// runs are what is on the machine, by allocation, whatever the servers
 	// think of it.
 	runs map[string]*run
+	// past is how many IDs the client had before this one.
+	past int
 }
 
 // run is an allocation's tasks on a machine.
 type run struct {
-	id    string
+	id string
+	// of is the client's ID when it began.
+	of    string
 	job   string
 	group string
 	batch bool
@@ -71,9 +75,28 @@ func (n *node) start() error {
 	}
 	var reports []*api.Allocation
 	for _, id := range sortedKeys(n.runs) {
+		if n.runs[id].of != n.id {
+			continue
+		}
 		reports = append(reports, report(id, api.AllocClientStatusRunning, n.w.clock.Now()))
 	}
 	return n.w.server.UpdateAllocs(reports)
+}
+
+// renew brings the agent up with nothing of what it knew: it has a new ID, and
+// the tasks of the old one live on, which nobody looks after.
+func (n *node) renew() error {
+	n.w.server.Disconnect(n.id)
+	n.past++
+	n.id = fmt.Sprintf("%08d-%04d%s", n.past, n.past, n.id[13:])
+	return n.start()
+}
+
+// forgotten are IDs of the client's that the servers do not know any more: the
+// machine was looked after before somebody told them so.
+func (n *node) forgotten(id string) (gone bool) {
+	n.w.server.Store().View(func(v *state.View) { gone = v.Node(id) == nil })
+	return gone
 }
 
 // stop kills the agent; its tasks live on.
@@ -134,8 +157,8 @@ func (n *node) sync() (moved bool) {
 			delete(n.runs, a.ID)
 		}
 	}
-	for id := range n.runs {
-		if !known[id] {
+	for id, r := range n.runs {
+		if r.of != n.id && n.forgotten(r.of) || r.of == n.id && !known[id] {
 			delete(n.runs, id) // collected: the client ends it at once
 			moved = true
 		}
@@ -151,7 +174,7 @@ func (n *node) sync() (moved bool) {
 
 // begin starts an allocation, whose GPUs must be free.
 func (n *node) begin(a *api.Allocation) {
-	r := &run{id: a.ID, job: a.Namespace + "/" + a.JobID, group: a.TaskGroup, batch: *a.Job.Type == api.JobTypeBatch, gpus: gpusOf(a)}
+	r := &run{id: a.ID, of: n.id, job: a.Namespace + "/" + a.JobID, group: a.TaskGroup, batch: *a.Job.Type == api.JobTypeBatch, gpus: gpusOf(a)}
 	for _, other := range n.runs {
 		for _, g := range r.gpus {
 			// What Nomad replaces by itself where there are no pins, it replaces in

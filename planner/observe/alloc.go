@@ -71,18 +71,22 @@ func held(a *api.AllocationListStub, state AllocState, phase phaser) model.Alloc
 // spoken of since: its tasks may run on, and be on their way to be stopped.
 const returnFence = 30 * time.Second
 
-// fencedUntil says until when such an allocation holds its resources; zero for
-// all others.
-func (st *state) fencedUntil(a *api.AllocationListStub, now time.Time) time.Time {
+// fenced says whether an allocation that the servers gave up for lost holds its
+// resources, and until when by nothing but time; zero for as long as the node is
+// cut off. There nothing is placed anyway, but its machine may be back under a
+// new ID, whose client knows nothing of the tasks that run on.
+func (st *state) fenced(a *api.AllocationListStub, now time.Time) (holds bool, until time.Time) {
 	n := st.nodes[a.NodeID]
-	if a.ClientStatus != api.AllocClientStatusLost || n == nil || n.status != api.NodeStatusReady {
-		return time.Time{}
+	switch {
+	case a.ClientStatus != api.AllocClientStatusLost || n == nil:
+		return false, time.Time{}
+	case nodeCutOff(n.status):
+		return true, time.Time{}
+	case n.status != api.NodeStatusReady:
+		return false, time.Time{}
 	}
-	until := n.statusAt.Add(returnFence)
-	if !until.After(now) {
-		return time.Time{}
-	}
-	return until
+	until = n.statusAt.Add(returnFence)
+	return until.After(now), until
 }
 
 // allocIndex reads the index at the end of "job.group[3]"; 0 when there is

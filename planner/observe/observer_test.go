@@ -315,9 +315,9 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// An allocation that was given up for lost may still run when its node comes
-// back: until its client has spoken of it, or long enough was quiet, its GPUs
-// are nobody else's.
+// An allocation that was given up for lost may still run, on a node that is cut
+// off and when it comes back: until its client has spoken of it, or long enough
+// was quiet, its GPUs are nobody else's, whoever lists them.
 func TestReturnedNodeIsFenced(t *testing.T) {
 	back := func(ago time.Duration) *api.Node {
 		n := node("a", 2)
@@ -332,10 +332,10 @@ func TestReturnedNodeIsFenced(t *testing.T) {
 		want   []string // the GPUs that are held
 		ends   time.Time
 	}{
-		"just back":               {back(5 * time.Second), api.AllocClientStatusLost, []string{"a-1"}, time.Unix(1025, 0)},
-		"the client has spoken":   {back(5 * time.Second), api.AllocClientStatusComplete, nil, time.Time{}},
-		"back for long":           {back(time.Hour), api.AllocClientStatusLost, nil, time.Time{}},
-		"still down, and refused": {down, api.AllocClientStatusLost, nil, time.Time{}},
+		"just back":             {back(5 * time.Second), api.AllocClientStatusLost, []string{"a-1"}, time.Unix(1025, 0)},
+		"the client has spoken": {back(5 * time.Second), api.AllocClientStatusComplete, nil, time.Time{}},
+		"back for long":         {back(time.Hour), api.AllocClientStatusLost, nil, time.Time{}},
+		"still down":            {down, api.AllocClientStatusLost, []string{"a-1"}, time.Time{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

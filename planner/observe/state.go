@@ -67,9 +67,9 @@ func (st *state) allocModels(now time.Time) (out []model.Alloc, next time.Time) 
 	for _, a := range st.allocs {
 		if e := st.models[a.ID]; e.holds {
 			out = append(out, e.model)
-		} else if until := st.fencedUntil(a, now); !until.IsZero() {
+		} else if holds, until := st.fenced(a, now); holds {
 			out = append(out, held(a, AllocLost, st.phases(a)))
-			if next.IsZero() || until.Before(next) {
+			if !until.IsZero() && (next.IsZero() || until.Before(next)) {
 				next = until
 			}
 		}
