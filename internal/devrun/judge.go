@@ -22,7 +22,7 @@ func (r *run) judge(ctx context.Context) error {
 	common := []Check{checkGPUsHeldOnce(seen)}
 	for _, j := range r.jobs {
 		common = append(common, checkGatedFirst(seen, j.name))
-		if j.members > 1 {
+		if j.members > 1 && !j.alone {
 			common = append(common, checkNeverPartial(seen, j.name, j.members, partialWindow, end))
 		}
 		if j.judged || len(seen.members(j.name)) == 0 {

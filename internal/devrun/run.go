@@ -73,6 +73,8 @@ type submitted struct {
 	at      time.Duration
 	// judged: how it ran is in the report.
 	judged bool
+	// alone: its members are no gang.
+	alone bool
 }
 
 // Run plays the scenario and returns its report. The error says why it did not

@@ -40,6 +40,9 @@ const (
 	// ScenarioServiceUpdate: a new release of a service's gang replaces the old
 	// one whole.
 	ScenarioServiceUpdate = "service-update"
+	// ScenarioCanary: a new release of replicas is tried with one more, which
+	// is promoted; one that fails so is taken back.
+	ScenarioCanary = "canary"
 	// ScenarioDispatch: gangs dispatched from a parameterized job start whole,
 	// or wait whole.
 	ScenarioDispatch = "dispatch"
@@ -72,6 +75,7 @@ var scenarios = map[string]scenario{
 	ScenarioNodeLoss:      {play: (*run).playNodeLoss},
 	ScenarioSickGPU:       {play: (*run).playSickGPU, faults: true},
 	ScenarioServiceUpdate: {play: (*run).playServiceUpdate},
+	ScenarioCanary:        {play: (*run).playCanary},
 	ScenarioPreemption:    {play: (*run).playPreemption},
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -151,6 +152,9 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 		if b.d.cfg.ObserveOnly && last.decision.Action == model.ActionAdmit {
 			e.Placement = placed(last.decision.Members, v)
 		}
+	}
+	if beside, known, _ := b.d.decisions.get(namespace, observe.CanaryID(id)); known && observe.CanariesWait(m.Record) && beside.specHash == m.SpecHash {
+		e.Reason += "; the canaries wait: " + cmp.Or(beside.problem, beside.decision.Reason)
 	}
 	e.History = history(m.Record, e.History)
 	if known && last.problem != "" {

@@ -56,7 +56,9 @@ func (d *decisions) record(v *observe.View, plan *model.Plan, problems map[jobKe
 	position := 0
 	for _, decision := range plan.Decisions {
 		key := jobKey{decision.Namespace, decision.Job}
-		m, ok := v.Job(key.namespace, key.id)
+		// The canaries of an update are decided on beside their job.
+		of, _ := observe.CanaryOf(key.id)
+		m, ok := v.Job(key.namespace, of)
 		if !ok {
 			continue
 		}

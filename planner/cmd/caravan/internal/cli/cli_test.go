@@ -162,6 +162,17 @@ func TestCommands(t *testing.T) {
 		"requeue as JSON":   {args: []string{"requeue", "--json", "train-gang"}, wantOut: []string{`"changed": true`}},
 		"suspend of nobody": {args: []string{"suspend", "nobody"}, wantCode: 1, wantErr: []string{"no managed job"}},
 		"suspend of none":   {args: []string{"suspend"}, wantCode: 2, wantErr: []string{"it takes one job, not 0"}},
+		"promote":           {args: []string{"promote", "serve"}, wantOut: []string{"The update of serve is promoted; see nomad deployment status d1234567"}},
+		"promote of nobody": {args: []string{"promote", "nobody"}, wantCode: 1, wantErr: []string{"answer 404"}},
+		"promote too early": {
+			change: func(f *fakePlanner) { f.fail["PUT /v1/deployment/promote/d1234567-89"] = 400 },
+			args:   []string{"promote", "serve"}, wantCode: 1, wantErr: []string{"it was made to fail"},
+		},
+		"promote without an update": {
+			change: func(f *fakePlanner) { f.answers["GET /v1/job/serve/deployment"] = nil },
+			args:   []string{"promote", "serve"}, wantCode: 1, wantErr: []string{`job "serve" in namespace "default" has no update`},
+		},
+		"rollback":          {args: []string{"rollback", "serve"}, wantOut: []string{"The update of serve is taken back"}},
 		"release of nobody": {args: []string{"release", "nobody"}, wantCode: 1, wantErr: []string{"no managed job"}},
 		"release of all and one": {
 			args: []string{"release", "--all", "x"}, wantCode: 2, wantErr: []string{"name one job, or give --all"},
@@ -356,7 +367,7 @@ func TestJSON(t *testing.T) {
 	jobPath := writeFile(t, "job.hcl", jobFileText)
 	for _, args := range [][]string{
 		{"queue"}, {"status"}, {"status", "big"}, {"explain", "big"}, {"topology"}, {"topology", "gpu-1"},
-		{"run", jobPath}, {"run", "--detach", jobPath}, {"plan", jobPath}, {"validate", jobPath}, {"release", "--all"}, {"version"},
+		{"run", jobPath}, {"run", "--detach", jobPath}, {"plan", jobPath}, {"validate", jobPath}, {"release", "--all"}, {"promote", "serve"}, {"rollback", "serve"}, {"version"},
 	} {
 		t.Run(strings.Join(args[:1], " "), func(t *testing.T) {
 			f := newFakePlanner(t)

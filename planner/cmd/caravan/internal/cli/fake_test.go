@@ -58,6 +58,9 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	for _, verb := range []string{"suspend", "resume", "requeue"} {
 		f.answers["POST /caravan/v1/"+verb] = httpapi.SteerResult{Namespace: "default", Job: "train-gang", Changed: true, Note: "its members are told to " + verb}
 	}
+	f.answers["GET /v1/job/serve/deployment"] = api.Deployment{ID: "d1234567-89", JobID: "serve"}
+	f.answers["PUT /v1/deployment/promote/d1234567-89"] = api.DeploymentUpdateResponse{}
+	f.answers["PUT /v1/deployment/fail/d1234567-89"] = api.DeploymentUpdateResponse{}
 	f.answers["GET /caravan/v1/doctor"] = httpapi.NewDoctor(now, "1", []httpapi.Check{
 		{Name: "nomad", Status: httpapi.CheckOK, Detail: "it answers"},
 		{Name: "gate", Status: httpapi.CheckWarn, Detail: "1 node opens it", Do: "unset it"},
