@@ -226,6 +226,7 @@ func TestSocketPath(t *testing.T) {
 		}
 	})
 	t.Run("too long", func(t *testing.T) {
+		t.Setenv("TMPDIR", filepath.Join(dir, strings.Repeat("y", 100)))
 		s, _ := open(t, Config{Socket: filepath.Join(dir, strings.Repeat("x", 200))})
 		send(t, dial(t, s), "step 1\n")
 		until(t, s, "step 1", stepIs(s, 1))

@@ -29,7 +29,7 @@ const (
 func (s *Source) listen(ctx context.Context) error {
 	path := s.config.Socket
 	if len(path) > maxSocketPath {
-		dir, err := os.MkdirTemp("", "caravan-")
+		dir, err := os.MkdirTemp(shortDir(os.TempDir()), "caravan-")
 		if err != nil {
 			return fmt.Errorf("make directory for the progress socket: %w", err)
 		}
@@ -63,6 +63,15 @@ func (s *Source) listen(ctx context.Context) error {
 	s.socket = path
 	s.running.Go(func() { s.accept(ctx, l) })
 	return nil
+}
+
+// shortDir is the directory for temporary files, unless that is long itself, as
+// where Nomad gives a task its own.
+func shortDir(dir string) string {
+	if len(dir) > maxSocketPath/2 {
+		return "/tmp"
+	}
+	return dir
 }
 
 // accept serves connections until the listener is closed. When the process has

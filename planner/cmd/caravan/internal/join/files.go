@@ -77,9 +77,13 @@ func (o Options) write(r Result) (map[string]string, error) {
 // maxSocketPath is what fits into the address of a Unix socket.
 const maxSocketPath = 107
 
-// socketDir begins the names of directories for sockets whose own place is too
-// deep in the file system.
-const socketDir = "caravan-join-"
+// shortRoot holds the directories, whose names begin with socketDir, for sockets
+// whose own place is too deep in the file system. TMPDIR will not do: Nomad gives
+// each task its own, deep down.
+const (
+	shortRoot = "/tmp"
+	socketDir = "caravan-join-"
+)
 
 // socket is where the sidecar is to listen: with the files, unless that path is
 // too long. The directory for a short one is made now, under a name that nobody
@@ -89,7 +93,7 @@ func (o Options) socket() (string, error) {
 	if len(path) <= maxSocketPath || o.DirInTask != o.Dir {
 		return path, nil
 	}
-	dir, err := os.MkdirTemp("", socketDir)
+	dir, err := os.MkdirTemp(shortRoot, socketDir)
 	if err != nil {
 		return "", fmt.Errorf("make directory for the progress socket: %w", err)
 	}
@@ -108,7 +112,7 @@ func (o Options) ownSocket(path string) bool {
 	}
 	dir, name := filepath.Split(path)
 	above, random := filepath.Split(filepath.Clean(dir))
-	return name == SocketFile && filepath.Clean(above) == filepath.Clean(os.TempDir()) && strings.HasPrefix(random, socketDir)
+	return name == SocketFile && filepath.Clean(above) == shortRoot && strings.HasPrefix(random, socketDir)
 }
 
 // replace writes a file as a whole. The other tasks of the allocation can write

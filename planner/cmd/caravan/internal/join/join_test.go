@@ -332,6 +332,7 @@ func TestStayReportsProgress(t *testing.T) {
 // task and the sidecar find it.
 func TestLongSocketPath(t *testing.T) {
 	o := options(t)
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("y", 100)))
 	o.Dir = filepath.Join(o.Dir, strings.Repeat("x", 100))
 	o.DirInTask = o.Dir
 	r, err := Wait(t.Context(), o, &fake{joins: []joinAnswer{startSoon}}, func(string) {})
