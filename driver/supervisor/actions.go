@@ -278,23 +278,19 @@ func (r *runner) plan(of *rendezvous.Membership, attempt int) plan {
 			return p
 		}
 	}
-	t := r.start.Task
+	t, processes := r.start.Task, b.Processes
+	if processes == 0 {
+		processes = max(1, len(b.GPUs))
+	}
 	p.membership = &rendezvous.Membership{
 		Epoch: fmt.Sprintf("%s-%d", r.start.Run, attempt), Generation: 1, Namespace: t.Namespace, Job: t.Job,
 		MasterAddr: b.Address, MasterPort: port, Min: 1, Max: 1,
 		Members: []rendezvous.Member{{
 			Group: t.Group, Alloc: t.Alloc, Node: t.Node, NodeName: t.NodeName, Address: b.Address,
-			GPUs: b.GPUs, Processes: max(1, max(b.Processes, len(b.GPUs)*boolInt(b.Processes == 0))),
+			GPUs: b.GPUs, Processes: processes,
 		}},
 	}
 	return p
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // launch starts the user's code and waits for its end. It is not broken off:

@@ -282,9 +282,3 @@ func (m *Machine) Reason() string {
 
 // Membership is what the user's code has; nil where there is none.
 func (m *Machine) Membership() *rendezvous.Membership { return m.membership }
-
-// Active reports whether the user's code runs, suspended or not.
-func (m *Machine) Active() bool { return m.code == codeUp }
-
-// Suspended reports whether the user's code stands still, or is about to.
-func (m *Machine) Suspended() bool { return m.code == codeUp && m.frozen }

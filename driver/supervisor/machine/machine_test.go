@@ -204,6 +204,58 @@ func TestTransitions(t *testing.T) {
 				{2 * sec, joined(1, starts("e1")), []string{"tell exit", "stopjoin", "finish preflight 1/0 started=false", "stopreports"}, Exited},
 			},
 		},
+		"an unfit node of a task of no gang": {
+			config: func(c *Config) { c.Role, c.Preflight = None, true },
+			steps:  []step{{1 * sec, PreflightDone{Fault: &gangapi.NodeFault{Check: "gpu"}}, []string{"tell preflight", "tell exit", "stopjoin", "finish preflight 1/0 started=false", "stopreports"}, Exited}},
+		},
+		"an unfit node that nobody takes note of": {
+			config: func(c *Config) { c.Preflight = true },
+			steps: []step{
+				{1 * sec, PreflightDone{Fault: &gangapi.NodeFault{Check: "gpu"}}, []string{"tell preflight", "join 1 failures=0 pause=0s fault=true"}, Joining},
+				{601 * sec, Tick{}, []string{"tell exit", "stopjoin", "finish preflight 1/0 started=false", "stopreports"}, Exited},
+			},
+		},
+		"a plan of whole nodes names no GPUs": {
+			config: func(c *Config) { c.Alloc = "a0" },
+			steps:  []step{{0, joined(1, starts("e1")), []string{"tell starting", "prepare e1"}, Starting}},
+		},
+		"an order for a checkpoint that cannot be asked for": {
+			config: func(c *Config) { c.CheckpointSignal = "" },
+			steps: append(running(),
+				step{10 * sec, order(1, gangapi.Order{Sequence: 4, Kind: gangapi.OrderCheckpoint}), []string{"tell problem", "report running e1/1 seen=4"}, Running}),
+		},
+		"an order for a checkpoint that fails": {
+			steps: append(running(),
+				step{10 * sec, order(1, gangapi.Order{Sequence: 4, Kind: gangapi.OrderCheckpoint}), []string{"tell order", "askcheckpoint", "report running e1/1 seen=4"}, Running},
+				step{10 * sec, Asked{Serial: 1, Err: errors.New("gone")}, []string{"tell problem"}, Running}),
+		},
+		"an order that nobody knows": {
+			steps: append(running(),
+				step{10 * sec, order(1, gangapi.Order{Sequence: 4, Kind: "dance"}), []string{"report running e1/1 seen=4"}, Running}),
+		},
+		"checkpoints are told once a minute": {
+			steps: append(running(),
+				step{10 * sec, CheckpointSeen{Step: new(int64), Path: "/c/1"}, []string{"tell checkpoint"}, Running},
+				step{69 * sec, CheckpointSeen{}, nil, Running},
+				step{70 * sec, CheckpointSeen{}, []string{"tell checkpoint"}, Running}),
+		},
+		"a failure that fails the gang": {
+			steps: append(running(),
+				step{10 * sec, Ended{OOM: true, Signal: 9}, []string{"clear", "tell ended", "report exited e1/1 seen=0 exit=0/9 ordered=false"}, Settling},
+				step{10 * sec, Cleared{}, nil, Settling},
+				step{11 * sec, order(2, gangapi.Order{Sequence: 1, Kind: gangapi.OrderFail}), []string{"tell exit", "stopjoin", "finish ordered 0/9 started=true", "stopreports"}, Exited}),
+		},
+		"a failure after which nothing can be cleared": {
+			steps: append(running(),
+				step{10 * sec, Ended{Code: 1}, []string{"clear", "tell ended", "report exited e1/1 seen=0 exit=1/0 ordered=false"}, Settling},
+				step{10 * sec, order(2, gangapi.Order{Sequence: 1, Kind: gangapi.OrderRestart}), []string{"tell order"}, Settling},
+				step{80 * sec, Tick{}, []string{"tell problem", "tell exit", "stopjoin", "finish stuck 1/0 started=true", "stopreports"}, Exited}),
+		},
+		"stop: a second one without any time kills": {
+			steps: append(running(),
+				step{10 * sec, StopAsked{Timeout: 100 * sec}, []string{"report stopping e1/1 seen=0", "tell stopping", "askcheckpoint"}, Stopping},
+				step{11 * sec, StopAsked{}, []string{"tell kill", "kill"}, Stopping}),
+		},
 		"an image that cannot be made ready": {
 			config: func(c *Config) { c.Preflight = true },
 			steps:  []step{{1 * sec, PreflightDone{Err: errors.New("no such image")}, []string{"tell exit", "stopjoin", "finish start-failed 1/0 started=false", "stopreports"}, Exited}},
