@@ -205,10 +205,17 @@ func decide(f *fakeNomad, v *observe.View) *model.Plan {
 		for _, g := range m.Model.Groups {
 			var members []model.Member
 			missing := 0
-			for index := range g.Count {
+			lacking := g.Count
+			for at, is := range have {
+				if is && at.Group == g.Name {
+					lacking--
+				}
+			}
+			for index := 0; lacking > 0; index++ {
 				if have[rewrite.Place{Group: g.Name, Index: index}] {
 					continue
 				}
+				lacking--
 				node, ids := f.free(taken, g.Devices[0].Count)
 				if node == "" {
 					missing++

@@ -34,13 +34,17 @@ func (j *job) beginResize(orig *api.Job) *Step {
 	if !ok || len(anew) > 0 && j.rec.Phase != record.PhaseRunning {
 		return nil
 	}
-	if kept = j.untouched(orig, kept); kept == nil {
+	states := j.untouched(orig, kept)
+	if len(states) == 0 || len(states) < len(kept) && j.rec.Growth != nil {
 		return nil
 	}
 	sub := j.submission(orig)
 	put := j.rec.Resized()
 	put.Original, put.SpecHash, put.PlacedHash, put.Submitter = orig, sub.SpecHash, sub.SpecHash, sub.Submitter
-	put.PriorIndex, put.Arriving, put.Members = sub.PriorIndex, time.Time{}, kept
+	put.PriorIndex, put.Arriving = sub.PriorIndex, time.Time{}
+	if put.Members = j.renumbered(states); put.Growth != nil || !j.gangs() {
+		put.Members = kept // who is new is known by the index
+	}
 	put.Reason = "the count was changed in Nomad itself; the job is resized where it runs"
 	j.ended(put)
 	put.Note(j.now(), string(KindResize), put.Reason)
@@ -55,12 +59,12 @@ func (j *job) beginResize(orig *api.Job) *Step {
 	return step
 }
 
-// untouched are the members that are to stay, if all of them run on; nil if
-// one does not. Of a gang that is too large those may leave that Nomad has
-// stopped already.
-func (j *job) untouched(orig *api.Job, kept []model.Member) []model.Member {
+// untouched are the states of the members that are to stay, if all of them run
+// on; nil if one does not. Of a gang that is too large those may leave that
+// Nomad has stopped already.
+func (j *job) untouched(orig *api.Job, kept []model.Member) []observe.MemberState {
 	over := map[string]int{}
-	if j.m.Model.Gang != model.GangNone {
+	if j.gangs() {
 		for _, g := range orig.TaskGroups {
 			over[deref(g.Name)] = -gangspec.Count(g)
 		}
@@ -68,14 +72,14 @@ func (j *job) untouched(orig *api.Job, kept []model.Member) []model.Member {
 			over[m.Group]++
 		}
 	}
-	var out []model.Member
+	var out []observe.MemberState
 	for _, m := range kept {
 		s := j.first(func(s observe.MemberState) bool { return s.Member.Group == m.Group && s.Member.Index == m.Index })
 		switch {
-		case s != nil && (s.State == observe.AllocPlaced || s.State == observe.AllocComplete):
-			out = append(out, m)
-		case j.rec.Phase == record.PhaseAdmitted && (s == nil || s.State == observe.AllocNone):
-			out = append(out, m)
+		case s == nil:
+			return nil
+		case s.State == observe.AllocPlaced, s.State == observe.AllocComplete, j.rec.Phase == record.PhaseAdmitted && s.State == observe.AllocNone:
+			out = append(out, *s)
 		case over[m.Group] > 0:
 			over[m.Group]--
 		default:

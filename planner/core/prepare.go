@@ -214,7 +214,7 @@ func waits(j *model.Job) bool {
 	return false
 }
 
-// missing lists the indexes of a group that have no place yet.
+// missing lists the lowest free indexes for the members that a group lacks.
 func missing(j *model.Job, g *model.TaskGroup) []int {
 	var have map[int]bool
 	if holdsMembers(j) && len(j.Members) > 0 {
@@ -225,8 +225,11 @@ func missing(j *model.Job, g *model.TaskGroup) []int {
 			}
 		}
 	}
-	out := make([]int, 0, max(0, g.Count-len(have)))
-	for i := range g.Count {
+	// A gang that was resized may have members beyond its count, and fewer
+	// within.
+	lacking := max(0, g.Count-len(have))
+	out := make([]int, 0, lacking)
+	for i := 0; len(out) < lacking; i++ {
 		if !have[i] {
 			out = append(out, i)
 		}
