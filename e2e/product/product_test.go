@@ -105,6 +105,23 @@ type product struct {
 
 func newProduct(t *testing.T, c devcluster.Cluster) *product {
 	t.Helper()
+	return newProductAt(t, c, freeAddress(t))
+}
+
+// freeAddress is a HOST:PORT where nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// newProductAt starts a planner that listens there.
+func newProductAt(t *testing.T, c devcluster.Cluster, listen string) *product {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
 			t.Errorf("stop cluster: %v", err)
@@ -115,17 +132,12 @@ func newProduct(t *testing.T, c devcluster.Cluster) *product {
 	if err := c.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listen := l.Addr().String()
-	l.Close()
 	p := &product{t: t, cluster: c, nomad: c.Client(), address: "http://" + listen, config: filepath.Join(t.TempDir(), "caravan.hcl")}
 	text := fmt.Sprintf("nomad {\n  address = %q\n}\nlisten {\n  address = %q\n}\nadmission {\n  deadline = \"20s\"\n}\n", c.Address(), listen)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if p.caravan, err = httpapi.NewClient(p.address, c.Token(), nil); err != nil {
 		t.Fatal(err)
 	}
