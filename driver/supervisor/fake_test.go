@@ -116,6 +116,13 @@ func (r *rig) did(format string, args ...any) {
 	r.trace = append(r.trace, fmt.Sprintf("%s %s", time.Since(r.begun), fmt.Sprintf(format, args...)))
 }
 
+// done is how many things were done to the world.
+func (r *rig) done() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.trace)
+}
+
 func (r *rig) set(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,6 +292,8 @@ func (f *fakeScene) Prepare(_ context.Context, p plan) (map[string]string, error
 
 func (f *fakeScene) Update(p plan) error {
 	(*rig)(f).did("files of generation %d", p.membership.Generation)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.update()
 }
 

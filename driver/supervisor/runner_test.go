@@ -37,7 +37,7 @@ func TestPlannerAway(t *testing.T) {
 			t.Errorf("status %+v, want joining and why", s)
 		}
 		// Waits of 0.25 s doubled up to 15 s, each half as long or half as long again.
-		if n := len(r.trace); n < 15 || n > 60 {
+		if n := r.done(); n < 15 || n > 60 {
 			t.Errorf("%d polls in 5 minutes", n)
 		}
 		if got := r.happened(); !slices.Equal(got, []machine.EventKind{machine.EventWaiting}) {
@@ -51,8 +51,8 @@ func TestPlannerAway(t *testing.T) {
 		if s.Exit == nil || s.Exit.Cause != machine.CauseTimeout || s.Exit.Code == 0 || !strings.Contains(s.Exit.Fault, "join_timeout") {
 			t.Errorf("exit %+v, want the join timeout", s.Exit)
 		}
-		polls := len(r.trace)
-		if r.after(time.Hour); len(r.trace) != polls {
+		polls := r.done()
+		if r.after(time.Hour); r.done() != polls {
 			t.Error("polls go on after the end")
 		}
 	})
@@ -247,13 +247,13 @@ func TestFinalReportIsToldUntilHeard(t *testing.T) {
 			t.Errorf("exit %+v, want it at once", s.Exit)
 		}
 		r.after(20 * time.Second)
-		told := len(r.trace)
+		told := r.done()
 		r.set(func() {
 			r.report = func(gangapi.ReportRequest) (gangapi.ReportAnswer, error) { return gangapi.ReportAnswer{}, nil }
 		})
 		r.after(30 * time.Second)
-		if len(r.trace) != told+1 {
-			t.Errorf("%d reports after the planner was back, want 1", len(r.trace)-told)
+		if n := r.done() - told; n != 1 {
+			t.Errorf("%d reports after the planner was back, want 1", n)
 		}
 	})
 }
@@ -262,13 +262,15 @@ func TestResize(t *testing.T) {
 	play(t, func(_ *rig, s *Start) { s.ResizeSignal = "SIGHUP" }, func(r *rig) {
 		r.after(10 * time.Second)
 		fails := true
-		r.update = func() error {
-			if fails {
-				fails = false
-				return syscall.ENOSPC
+		r.set(func() {
+			r.update = func() error {
+				if fails {
+					fails = false
+					return syscall.ENOSPC
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		grown := memberOf(gangapi.JoinRequest{Address: "127.0.0.1", Port: 1}, "e1")
 		grown.Generation, grown.Max = 2, 2
 		grown.Members = append(grown.Members, rendezvous.Member{Group: "g", Index: 1, Alloc: "a2", Node: "n2", Address: "10.0.0.2", Processes: 1})
