@@ -3,6 +3,7 @@ package agent
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -17,8 +18,12 @@ type local struct {
 	client  *client.Client
 }
 
-// noServers is what a client answers that reaches none.
-const noServers = "No cluster leader"
+// What a client answers that reaches no server, and for how long after it was
+// cut off it does not answer at all: until then its connections seem to live.
+const (
+	noServers   = "rpc error: EOF"
+	seemsLinked = 40 * time.Second
+)
 
 // ForClient returns the API of a client's own agent at an address.
 func ForClient(servers *Agent, c *client.Client, address string) http.Handler {
@@ -52,7 +57,12 @@ func (l *local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case own != "":
 		l.own.ServeHTTP(w, r)
 	case l.client.Alone() && !strings.HasPrefix(r.URL.Path, "/v1/client/"):
-		writeError(w, codef(http.StatusInternalServerError, noServers))
+		l.client.AwaitLink(r.Context(), seemsLinked)
+		if l.client.Alone() {
+			writeError(w, codef(http.StatusInternalServerError, noServers))
+			return
+		}
+		l.servers.ServeHTTP(w, r)
 	default:
 		l.servers.ServeHTTP(w, r)
 	}

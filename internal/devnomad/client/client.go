@@ -60,8 +60,9 @@ type Client struct {
 
 	mu      sync.Mutex
 	running bool
-	cut     bool      // from the servers
-	contact time.Time // the last with them, while running or not
+	cut     bool          // from the servers
+	linked  chan struct{} // closed when a client that was cut off is joined
+	contact time.Time     // the last with them, while running or not
 	cancel  context.CancelFunc
 	done    chan struct{}
 	up      chan struct{} // closed while the client runs with its plugins
@@ -79,7 +80,7 @@ func New(cfg Config) *Client {
 	return &Client{
 		cfg: cfg, dynamic: map[string]*string{}, runners: map[string]*allocRunner{},
 		dirty: map[string]*api.Allocation{}, flush: make(chan struct{}, 1),
-		up: make(chan struct{}), drivers: map[string]*driverHost{}, handles: map[string]host.Handle{},
+		up: make(chan struct{}), linked: make(chan struct{}), drivers: map[string]*driverHost{}, handles: map[string]host.Handle{},
 	}
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ func (c *Client) Cut() error {
 		return fmt.Errorf("cut off node %s: it is", c.cfg.Node.Name)
 	}
 	c.lose()
-	c.cut = true
+	c.cut, c.linked = true, make(chan struct{})
 	c.cfg.Server.Disconnect(c.cfg.ID)
 	for _, r := range c.runners {
 		r.stopWhenAlone()
@@ -42,6 +43,7 @@ func (c *Client) Heal() error {
 		return fmt.Errorf("join node %s: it is not cut off", c.cfg.Node.Name)
 	}
 	c.cut = false
+	close(c.linked)
 	up := c.up
 	var runners []*allocRunner
 	for _, r := range c.runners {
@@ -109,6 +111,22 @@ func (c *Client) stopOverdue() {
 		if d, ok := aloneFor(r.group); ok && now.Sub(c.contact) > d {
 			go r.stop(false)
 		}
+	}
+}
+
+// AwaitLink waits until the client reaches the servers, or that it does not has
+// been known for so long, or ctx ends.
+func (c *Client) AwaitLink(ctx context.Context, known time.Duration) {
+	c.mu.Lock()
+	linked, left := c.linked, known-c.cfg.Clock.Now().Sub(c.contact)
+	c.mu.Unlock()
+	over := make(chan struct{})
+	cancel := c.cfg.Clock.AfterFunc(max(0, left), func() { close(over) })
+	defer cancel()
+	select {
+	case <-linked:
+	case <-over:
+	case <-ctx.Done():
 	}
 }
 

@@ -194,6 +194,31 @@ func lostAfter(a *api.Allocation) time.Duration {
 	return 0
 }
 
+// endsOnClient is when a client that is cut off has certainly ended an
+// allocation, by its stop_on_client_after and the longest kill_timeout; zero
+// if it does not.
+func endsOnClient(a *api.Allocation, lost time.Time) time.Time {
+	tg := groupOf(a)
+	if tg == nil {
+		return time.Time{}
+	}
+	after := deref(tg.StopAfterClientDisconnect)
+	if tg.Disconnect != nil && tg.Disconnect.StopOnClientAfter != nil {
+		after = *tg.Disconnect.StopOnClientAfter
+	}
+	if after == 0 {
+		return time.Time{}
+	}
+	kill := defaultKillTimeout
+	for _, t := range tg.Tasks {
+		kill = max(kill, deref(t.KillTimeout))
+	}
+	return lost.Add(after + kill)
+}
+
+// defaultKillTimeout is Nomad's.
+const defaultKillTimeout = 5 * time.Second
+
 // replaces says whether a cut-off allocation is replaced at once.
 func replaces(a *api.Allocation) bool {
 	if tg := groupOf(a); tg != nil && tg.Disconnect != nil && tg.Disconnect.Replace != nil {

@@ -112,15 +112,23 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	for _, a := range slices.Concat(s.untainted, s.migrate, s.failed, s.lost) {
 		taken[allocIndex(a.Name)] = true
 	}
+	waits := false
 	for _, a := range s.lost {
 		d.Stop++
 		r.stop(Stop{Alloc: a, Description: descLost, ClientStatus: api.AllocClientStatusLost})
+		if until := endsOnClient(a, r.now); until.After(r.now) {
+			waits = true
+			r.followup(TriggerAllocFailure, until, "created for delayed rescheduling")
+		}
 	}
 	r.shrink(tg, &s, taken, d)
 
 	inplace, breaking := r.updates(tg, s.untainted, d)
 	limit := r.parallel(tg, s, breaking)
-	place = r.missing(tg, s, taken)
+	// While a client may still run what is lost, nothing of the group is placed.
+	if !waits {
+		place = r.missing(tg, s, taken)
+	}
 	r.startDeployment(tg, s, len(inplace), len(breaking), len(place))
 	paused := r.deployment != nil && (r.deployment.Status == api.DeploymentStatusFailed || r.deployment.Status == api.DeploymentStatusPaused)
 	if !paused {
@@ -165,27 +173,6 @@ func (r *run) cutOff(tg *api.TaskGroup, s *sets, d *api.DesiredUpdates) {
 			continue
 		}
 		s.untainted = append(s.untainted, &u)
-	}
-}
-
-// back takes allocations back that were unknown: the replacement goes.
-func (r *run) back(s *sets, d *api.DesiredUpdates) {
-	for _, a := range s.reconnect {
-		u := *a
-		u.DesiredDescription, u.FollowupEvalID = "", ""
-		d.Reconnect++
-		r.put(&u)
-		replace(s.untainted, a, &u)
-		if next := u.NextAllocation; next != "" {
-			for i, x := range s.untainted {
-				if x.ID == next && !state.Terminal(x) {
-					d.Stop++
-					r.stop(Stop{Alloc: x, Description: descReconnected})
-					s.untainted = slices.Delete(s.untainted, i, i+1)
-					break
-				}
-			}
-		}
 	}
 }
 

@@ -281,7 +281,7 @@ func TestLock(t *testing.T) {
 	}
 	id := held.Lock.ID
 	for range 3 {
-		w.advance(19 * time.Second)
+		w.advance(39 * time.Second)
 		if _, err := w.s.RenewLock(k, id); err != nil {
 			t.Fatalf("renew: %v", err)
 		}
@@ -289,7 +289,7 @@ func TestLock(t *testing.T) {
 	steps := []struct {
 		after time.Duration
 		taken bool
-	}{{19 * time.Second, false}, {2 * time.Second, false}, {8 * time.Second, false}, {2 * time.Second, true}}
+	}{{39 * time.Second, false}, {2 * time.Second, false}, {8 * time.Second, false}, {2 * time.Second, true}}
 	for i, s := range steps {
 		w.advance(s.after)
 		_, err := take()

@@ -18,6 +18,8 @@ const (
 	minLockTTL       = 10 * time.Second
 	maxLockTTL       = 24 * time.Hour
 	defaultLockTTL   = 15 * time.Second
+	// lockGrace times its TTL is how long a lock holds that is not renewed.
+	lockGrace        = 2
 	defaultLockDelay = 15 * time.Second
 )
 
@@ -135,7 +137,7 @@ func (s *Server) AcquireLock(x *api.Variable) (*api.Variable, error) {
 		}
 		tx.PutVariable(x)
 		s.mu.Lock()
-		s.locks[k] = tx.Now.Add(ttl)
+		s.locks[k] = tx.Now.Add(lockGrace * ttl)
 		delete(s.delays, k)
 		s.mu.Unlock()
 		return nil
@@ -185,7 +187,7 @@ func (s *Server) RenewLock(k state.Key, id string) (*api.VariableMetadata, error
 			return
 		}
 		ttl, _ := time.ParseDuration(x.Lock.TTL)
-		s.locks[k] = s.Now().Add(ttl)
+		s.locks[k] = s.Now().Add(lockGrace * ttl)
 		meta = x.Metadata()
 	})
 	s.kick()
