@@ -179,8 +179,9 @@ func (n *node) begin(a *api.Allocation) {
 		for _, g := range r.gpus {
 			// What Nomad replaces by itself where there are no pins, it replaces in
 			// its own way: the new one waits for its predecessor only, not for other
-			// members whose GPUs it is given.
-			if own := other.job == r.job && !other.ends.IsZero(); own && !rewrite.IsPinned(a.Job) {
+			// members whose GPUs it is given. Nor does it know of what runs on where
+			// a client is back under a new ID.
+			if own := other.job == r.job && !other.ends.IsZero(); (own || other.of != n.id) && !rewrite.IsPinned(a.Job) {
 				continue
 			}
 			if slices.Contains(other.gpus, g) {
