@@ -99,12 +99,14 @@ func (w *watcher) run(ctx context.Context, kernel *fsnotify.Watcher) {
 		if out.complete != nil {
 			w.found(*out.complete)
 		}
+		changes = events
+		next := w.poll
+		if rewatch(kernel, watched, out.dirs) {
+			next = 0 // what changed before the kernel watched is seen by another look
+		}
 		if request != nil {
 			close(request)
 		}
-		changes = events
-		rewatch(kernel, watched, out.dirs)
-		next := w.poll
 		if out.unsettled {
 			next = min(next, w.scanner.settle)
 		}
@@ -123,10 +125,11 @@ func drain(events <-chan fsnotify.Event) {
 	}
 }
 
-// rewatch makes the kernel watch these directories and no others.
-func rewatch(kernel *fsnotify.Watcher, watched map[string]bool, dirs []string) {
+// rewatch makes the kernel watch these directories and no others, and says
+// whether there is one that it did not watch before.
+func rewatch(kernel *fsnotify.Watcher, watched map[string]bool, dirs []string) (added bool) {
 	if kernel == nil {
-		return
+		return false
 	}
 	want := map[string]bool{}
 	for _, dir := range dirs {
@@ -144,7 +147,9 @@ func rewatch(kernel *fsnotify.Watcher, watched map[string]bool, dirs []string) {
 	for dir := range want {
 		// Adding anew is cheap, and needed where a directory was made again.
 		if kernel.Add(dir) == nil {
+			added = added || !watched[dir]
 			watched[dir] = true
 		}
 	}
+	return added
 }
