@@ -38,7 +38,7 @@ func (j *job) canaries() *Step {
 	if c.Healthy {
 		return nil
 	}
-	put := j.next(fmt.Sprintf("the %d canaries of the new version are healthy and wait to be promoted: nomad job promote %[2]s, or caravan promote %[2]s; to go back: caravan rollback %[2]s", len(c.Members), j.m.ID))
+	put := j.next(fmt.Sprintf("all canaries of the new version (%d) are healthy and wait to be promoted: nomad job promote %[2]s, or caravan promote %[2]s; to go back: caravan rollback %[2]s", len(c.Members), j.m.ID))
 	put.Rollout = changed(ro, func(c *record.Canary) { c.Healthy = true })
 	put.Note(j.now(), string(KindRollout), put.Reason)
 	step := j.step(KindRollout, put.Reason)
@@ -61,7 +61,7 @@ func (j *job) promote(ro *record.Rollout) *Step {
 	if by == "" {
 		by = "auto_promote"
 	}
-	put := j.next(fmt.Sprintf("the %d canaries of the new version are healthy and are promoted (%s); the members beside them are stopped", len(ro.Canary.Members), by))
+	put := j.next(fmt.Sprintf("all canaries of the new version (%d) are healthy and are promoted (%s); the members beside them are stopped", len(ro.Canary.Members), by))
 	put.Members = slices.DeleteFunc(slices.Clone(j.rec.Members), func(old model.Member) bool {
 		return slices.ContainsFunc(ro.Canary.Members, func(m model.Member) bool {
 			// Of a gang all go, also those that it has grown by.
@@ -199,7 +199,7 @@ func (a *admission) admitCanaries(ctx context.Context) (did bool, err error) {
 	if len(fresh) == 0 {
 		return false, nil
 	}
-	rec := j.next(fmt.Sprintf("%d canaries of the new version are placed beside the members: %s", len(fresh), a.decision.Reason))
+	rec := j.next(fmt.Sprintf("canaries of the new version (%d) are placed beside the members: %s", len(fresh), a.decision.Reason))
 	now := a.round.view.Taken
 	rec.Rollout = changed(j.rec.Rollout, func(c *record.Canary) {
 		if len(c.Members) == 0 {

@@ -63,7 +63,7 @@ func TestUpdateIsADeployment(t *testing.T) {
 	if diff := cmp.Diff(want, d.TaskGroups["train"]); diff != "" || len(d.TaskGroups) != 1 {
 		t.Errorf("group (-want +got):\n%s", diff)
 	}
-	if d.Status != api.DeploymentStatusRunning || d.JobID != "train" || d.Namespace != "default" || len(d.ID) != 36 || !strings.Contains(d.StatusDescription, "1 canaries") {
+	if d.Status != api.DeploymentStatusRunning || d.JobID != "train" || d.Namespace != "default" || len(d.ID) != 36 || !strings.Contains(d.StatusDescription, "canaries beside them (1)") {
 		t.Errorf("deployment %+v", d)
 	}
 	for _, path := range []string{"/v1/deployments", "/v1/deployments?prefix=" + d.ID[:8], "/v1/job/train/deployments", "/v1/deployments?namespace=*"} {

@@ -36,7 +36,7 @@ func TestUpdateOfAServiceIsRolled(t *testing.T) {
 	if rec.Rollout == nil || rec.Rollout.SpecHash != old.SpecHash || len(rec.Rollout.Rolled) != 0 || rec.Phase != record.PhaseRunning || len(rec.Members) != 2 {
 		t.Fatalf("record %+v", rec)
 	}
-	if c := rec.Rollout.Canary; !c.Open() || c.Wanted["train"] != 1 || !strings.Contains(rec.Reason, "1 canaries beside them") {
+	if c := rec.Rollout.Canary; !c.Open() || c.Wanted["train"] != 1 || !strings.Contains(rec.Reason, "canaries beside them (1)") {
 		t.Errorf("canaries %+v, reason %q", c, rec.Reason)
 	}
 	if rewrite.RollingTo(job) != rec.SpecHash {

@@ -312,7 +312,7 @@ func (r *Rollout) Beginning(members int) string {
 	if n == 0 {
 		return fmt.Sprintf("an update of %d members begins, where they are", members)
 	}
-	return fmt.Sprintf("an update of %d members begins with %d canaries beside them; nothing of the version before is stopped until they are promoted", members, n)
+	return fmt.Sprintf("an update of %d members begins, first with canaries beside them (%d); nothing of the version before is stopped until those are promoted", members, n)
 }
 
 // Place names a member of a job.
