@@ -151,6 +151,10 @@ func (r *runner) join(ctx context.Context, a machine.Join, wait time.Duration) {
 	}
 	b := r.start.Barrier
 	in := machine.JoinAnswered{Attempt: a.Attempt}
+	patience := joinFor
+	if a.First {
+		patience = firstFor
+	}
 	port, err := b.Port, error(nil)
 	if port == 0 {
 		port, err = freePort(b.Address)
@@ -159,7 +163,7 @@ func (r *runner) join(ctx context.Context, a machine.Join, wait time.Duration) {
 		in.Err = err
 	} else {
 		in.Answer, in.Err = r.world.planner.Join(ctx, gangapi.JoinRequest{
-			Run: r.start.Run, Attempt: a.Attempt, WaitMS: joinFor.Milliseconds(),
+			Run: r.start.Run, Attempt: a.Attempt, WaitMS: patience.Milliseconds(),
 			Address: b.Address, Port: port, GPUs: b.GPUs, Processes: b.Processes,
 			Follow: r.start.Role == RoleFollow, Fault: a.Fault,
 		})

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// joinFor and reportFor are how long one poll of the planner lasts.
+	// joinFor and reportFor are how long one poll of the planner lasts, firstFor
+	// the first one at the barrier.
 	joinFor   = 20 * time.Second
+	firstFor  = time.Second
 	reportFor = 15 * time.Second
 	// exitFor is how long the planner may take to see what a failure comes of.
 	exitFor = 2 * time.Second

@@ -79,7 +79,7 @@ func TestStartsTogether(t *testing.T) {
 		if s.Phase != machine.Running || s.Epoch != "e1" || s.WorkloadPID != 77 {
 			t.Errorf("status %+v, want running", s)
 		}
-		wantTrace(t, r, "0s join 1", "20s join 1", "40s join 1", "50.7s launch in e1")
+		wantTrace(t, r, "0s join 1", "1s join 1", "21s join 1", "41s join 1", "50.7s launch in e1")
 		if got, want := r.happened(), []machine.EventKind{machine.EventWaiting, machine.EventStarting, machine.EventStarted}; !slices.Equal(got, want) {
 			t.Errorf("events %v, want %v", got, want)
 		}

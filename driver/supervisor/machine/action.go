@@ -18,9 +18,12 @@ type (
 	CancelPreflight struct{}
 
 	// Join makes one long poll at the barrier, after a wait that grows with
-	// Failures, those in a row, and is at least Pause. There is one at a time.
+	// Failures, those in a row, and is at least Pause. There is one at a time. The
+	// First ones of an attempt are short, so that the user soon learns what the
+	// task waits for.
 	Join struct {
 		Attempt  int
+		First    bool
 		Failures int
 		Pause    time.Duration
 		Fault    *gangapi.NodeFault

@@ -61,7 +61,7 @@ func (m *Machine) join() {
 
 func (m *Machine) poll(pause time.Duration) {
 	m.barrier.sentAt = m.now
-	m.do(Join{Attempt: m.attempt, Failures: m.barrier.failures, Pause: pause, Fault: m.barrier.fault})
+	m.do(Join{Attempt: m.attempt, First: m.phase == Joining, Failures: m.barrier.failures, Pause: pause, Fault: m.barrier.fault})
 }
 
 func (m *Machine) onJoin(in JoinAnswered) {
