@@ -49,6 +49,8 @@ var complaints = []complaint{
 		"`nomad-device-caravan check` on the node says what Nomad will be shown; `caravan doctor` says how many GPUs it was shown.", seeThatItWorks},
 	{"k8s-device-plugin#1078", "On nodes with whole and divided GPUs, what a container sees is not what it asked for.",
 		"A request for a model gets whole GPUs, one for a profile gets instances, each as many as asked for, and never parts of both for one request. A request for any GPU may get an instance, as in Nomad; `${device.attr.mig_profile}` with `is_not_set` rules that out.", mixedNode},
+	{"k8s-device-plugin#1193", "On a node with NVLink pairs, single-GPU pods that come first take one GPU of each pair, and those that need two get GPUs without NVLink between them.",
+		"Single GPUs fill up a pair that is broken already before another one is broken, whoever comes first; what needs two gets a pair.", pairsStayWhole},
 	{"k8s-device-plugin#2038", "One GPU off the bus makes every allocation on its node fail, those on healthy GPUs too.",
 		"The sick GPU stays listed with its reason; jobs get the seven others, and one that needs eight waits with a reason.", oneSick},
 }
@@ -335,59 +337,4 @@ func (e *env) doctor(name string) httpapi.Check {
 	}
 	e.Fatalf("no check %s in %+v", name, d.Checks)
 	return httpapi.Check{}
-}
-
-func mixedNode(t *testing.T) {
-	e := start(t, gpuNode("mixed", only(t, "mixed", 0, 1, 2)+`mock_mig = ["2:3g.40gb,3g.40gb"]`))
-	var whole, part string
-	for name, n := range models(e.node("mixed")) {
-		if strings.Contains(name, "MIG") {
-			part = name
-		} else {
-			whole = name
-		}
-		if n != 2 {
-			t.Fatalf("%d devices of %s, want two", n, name)
-		}
-	}
-	kinds := func(id string) (out []string) {
-		for _, a := range e.allocs(id) {
-			for _, ids := range e.gpus(a) {
-				for _, gpu := range ids {
-					out = append(out, gpu[:4])
-				}
-			}
-		}
-		return out
-	}
-	wholeOnly := devices("nvidia/gpu", 1)
-	wholeOnly.Constraints = []*api.Constraint{api.NewConstraint("${device.attr.mig_profile}", "is_not_set", "")}
-	for _, step := range []struct {
-		id   string
-		ask  *api.RequestedDevice
-		want []string // nil: it waits
-	}{
-		{"three", devices("nvidia/gpu", 3), nil},
-		{"whole", devices(whole, 1), []string{"GPU-"}},
-		{"constrained", wholeOnly, []string{"GPU-"}},
-		{"parts", devices(part, 1), []string{"MIG-"}},
-		{"any", devices("nvidia/gpu", 1), []string{"MIG-"}},
-		{"no-more-whole", wholeOnly, nil},
-		{"no-more", devices("nvidia/gpu", 1), nil},
-	} {
-		e.submit(job(step.id, 1, asks(step.ask)))
-		if step.want == nil {
-			e.explain(step.id, waits)
-			continue
-		}
-		e.explain(step.id, running)
-		if got := kinds(step.id); !slices.Equal(got, step.want) {
-			t.Errorf("job %s has %v, want %v", step.id, got, step.want)
-		}
-	}
-	for _, id := range []string{"three", "no-more-whole", "no-more"} {
-		if got := kinds(id); got != nil {
-			t.Errorf("job %s has %v, want nothing", id, got)
-		}
-	}
 }
