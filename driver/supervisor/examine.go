@@ -24,8 +24,23 @@ type preflightExam struct {
 	command func(ctx context.Context) (exec.Exit, error)
 }
 
+// maxFault bounds each text of a fault: a planner takes no long ones.
+const maxFault = 1000
+
 // Examine implements examiner.
 func (p *preflightExam) Examine(ctx context.Context) *gangapi.NodeFault {
+	fault := p.examine(ctx)
+	if fault != nil {
+		for _, text := range []*string{&fault.Check, &fault.Detail} {
+			if len(*text) > maxFault {
+				*text = strings.ToValidUTF8((*text)[:maxFault], "") + "…"
+			}
+		}
+	}
+	return fault
+}
+
+func (p *preflightExam) examine(ctx context.Context) *gangapi.NodeFault {
 	if p.spec.GPUSource != "" && len(p.gpus) > 0 {
 		if fault := p.examineGPUs(ctx); fault != nil {
 			return fault

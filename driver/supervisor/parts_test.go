@@ -86,6 +86,7 @@ func TestExamine(t *testing.T) {
 		"no driver":                {command: ok, look: func(*nvml.Inventory, *[]string) error { return errors.New("no driver") }, want: "gpu: no driver"},
 		"the command fails":        {command: func(context.Context) (exec.Exit, error) { return exec.Exit{Code: 3}, nil }, want: "nccl-test: it exited with code 3"},
 		"the command dies":         {command: func(context.Context) (exec.Exit, error) { return exec.Exit{Signal: 9}, nil }, want: "nccl-test: it was ended by signal 9"},
+		"the driver tells a story": {command: ok, look: func(*nvml.Inventory, *[]string) error { return errors.New(strings.Repeat("x", 1<<20)) }, want: "gpu: " + strings.Repeat("x", 1000) + "…"},
 		"the command is not there": {command: func(context.Context) (exec.Exit, error) { return exec.Exit{}, errors.New("no such file") }, want: "nccl-test: no such file"},
 	}
 	for name, test := range tests {

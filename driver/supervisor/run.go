@@ -65,7 +65,7 @@ func readyPipe() func(string) {
 	}
 }
 
-// process side of one task.
+// supervisor is the process side of one task.
 type supervisor struct {
 	dir      string
 	lock     *os.File

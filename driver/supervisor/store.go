@@ -54,9 +54,7 @@ func (s *store) run(ctx context.Context) {
 		}
 		var again <-chan time.Time
 		if err != nil {
-			timer := time.NewTimer(storeAgain)
-			again = timer.C
-			defer timer.Stop()
+			again = time.After(storeAgain)
 		}
 		select {
 		case <-changed:

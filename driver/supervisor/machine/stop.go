@@ -65,8 +65,6 @@ func (m *Machine) beginStop(s stop) {
 	case Preflight:
 		m.do(CancelPreflight{})
 		s.stage, s.killAt = stageCancel, m.now+cancelFor
-	case Joining, Waiting:
-		m.do(StopJoin{})
 	}
 	was := m.phase
 	m.phase, m.stop = Stopping, s

@@ -30,7 +30,7 @@ func TestStopAndFence(t *testing.T) {
 			},
 		},
 		"a stop while joining": {
-			steps: []step{{1 * sec, StopAsked{Timeout: 60 * sec}, []string{"stopjoin", "tell exit", "stopjoin", "finish stopped 0/15 started=false", "stopreports"}, Exited}},
+			steps: []step{{1 * sec, StopAsked{Timeout: 60 * sec}, []string{"tell exit", "stopjoin", "finish stopped 0/15 started=false", "stopreports"}, Exited}},
 		},
 		"a stop while starting": {
 			steps: append(running()[:2:2],
