@@ -51,9 +51,10 @@ func checkGPUsHeldOnce(t timeline) Check {
 	return result("gpus-held-once", faults, "at each of "+count(moments, "moment"))
 }
 
-// checkNeverPartial: the gang has no member or all of them, except while it is
-// being admitted or rolled back, which must not last longer than the window.
-func checkNeverPartial(t timeline, job string, members int, window time.Duration, end time.Duration) Check {
+// checkNeverPartial: the gang has no member or all of them, or more up to most,
+// except while it is being admitted or rolled back, which must not last longer
+// than the window.
+func checkNeverPartial(t timeline, job string, members, most int, window time.Duration, end time.Duration) Check {
 	var faults []string
 	partial, since, longest := 0, time.Duration(0), time.Duration(0)
 	leave := func(at time.Duration) {
@@ -74,10 +75,10 @@ func checkNeverPartial(t timeline, job string, members int, window time.Duration
 			}
 		}
 		switch {
-		case placed > members:
-			faults = append(faults, fmt.Sprintf("%v: %d members, more than %d", round(at), placed, members))
+		case placed > most:
+			faults = append(faults, fmt.Sprintf("%v: %d members, more than %d", round(at), placed, most))
 			leave(at)
-		case placed == 0 || placed == members:
+		case placed == 0 || placed >= members:
 			leave(at)
 		case partial == 0:
 			partial, since = placed, at

@@ -105,7 +105,7 @@ func TestCheckNeverPartial(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			wantCheck(t, checkNeverPartial(tt.tape.timeline, "j", 2, 3*time.Second, time.Duration(tt.end)*time.Second), tt.want)
+			wantCheck(t, checkNeverPartial(tt.tape.timeline, "j", 2, 2, 3*time.Second, time.Duration(tt.end)*time.Second), tt.want)
 		})
 	}
 }

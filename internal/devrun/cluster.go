@@ -19,8 +19,11 @@ import (
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 )
 
-// pluginName is the device plugin's binary.
-const pluginName = "nomad-device-caravan"
+// pluginName is the device plugin's binary, driverName the task driver's.
+const (
+	pluginName = "nomad-device-caravan"
+	driverName = "nomad-driver-caravan"
+)
 
 // pairsTopology is a machine whose eight GPUs are bridged in pairs, as
 // `nvidia-smi topo -m` prints it.
@@ -40,9 +43,14 @@ var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
 // startCluster starts the back end with its three nodes and waits until they
 // are ready. The cluster has a data directory of its own, which it removes even
 // when this process is killed; dir is for the little that it reads.
-func startCluster(ctx context.Context, opts Options, play scenario, dir string) (devcluster.Cluster, error) {
-	plugin, err := findPlugin(opts.Plugin)
+// planner is where the planner is going to listen.
+func startCluster(ctx context.Context, opts Options, play scenario, dir, planner string) (devcluster.Cluster, error) {
+	plugin, err := findBinary(pluginName, opts.Plugin)
 	if err != nil {
+		return nil, err
+	}
+	driver, err := findBinary(driverName, opts.Driver)
+	if err != nil && (play.driver || opts.Driver != "") {
 		return nil, err
 	}
 	source := "mock:dgxh100"
@@ -60,12 +68,11 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir string) 
 		if play.faults {
 			config += fmt.Sprintf("\nmock_faults = %q\nfingerprint_period = \"1s\"", faultsFile(dir, name))
 		}
-		spec.Nodes = append(spec.Nodes, devcluster.Node{
-			Name: name, Meta: map[string]string{"caravan_rack": racks[name]},
-			Plugins: []devcluster.Plugin{{
-				Name: pluginName, Path: plugin, Config: config,
-			}},
-		})
+		plugins := []devcluster.Plugin{{Name: pluginName, Path: plugin, Config: config}}
+		if driver != "" {
+			plugins = append(plugins, devcluster.Plugin{Name: driverName, Path: driver, Config: driverConfig(dir, name, planner)})
+		}
+		spec.Nodes = append(spec.Nodes, devcluster.Node{Name: name, Meta: map[string]string{"caravan_rack": racks[name]}, Plugins: plugins})
 	}
 	cluster, err := startBackend(ctx, opts, spec)
 	if err != nil {
@@ -121,24 +128,36 @@ func backendOf(opts Options) string {
 	}
 }
 
-// findPlugin returns the device plugin's binary: the one named, else the one
+// driverConfig is the task driver's. The state is in the run's directory, so
+// that the reaper finds what it is about.
+func driverConfig(dir, node, planner string) string {
+	return fmt.Sprintf(`
+state_dir  = %q
+gpu_source = "mock:dgxh100"
+mock_seed  = %q
+planner {
+  addresses = ["http://%s"]
+}`, filepath.Join(dir, "tasks-"+node), node, planner)
+}
+
+// findBinary returns the binary at the path given, else the one of that name
 // beside this program, else the one on the PATH.
-func findPlugin(path string) (string, error) {
+func findBinary(name, path string) (string, error) {
 	if path != "" {
 		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("find device plugin: %w", err)
+			return "", fmt.Errorf("find plugin %s: %w", name, err)
 		}
 		return path, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), pluginName)
+		beside := filepath.Join(filepath.Dir(self), name)
 		if _, err := os.Stat(beside); err == nil {
 			return beside, nil
 		}
 	}
-	path, err := exec.LookPath(pluginName)
+	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("find device plugin: no %s beside this program or on the PATH; build it with `make build`", pluginName)
+		return "", fmt.Errorf("find plugin: no %s beside this program or on the PATH; build it with `make build`", name)
 	}
 	return path, nil
 }
@@ -177,11 +196,17 @@ func readNodes(client *api.Client) (islandMap, map[string]string, error) {
 
 // freeAddress returns the address if nothing listens there, else one of the
 // system's choice.
-func freeAddress(address string) string {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return "127.0.0.1:0"
+func freeAddress(preferred string) (string, error) {
+	for _, address := range []string{preferred, "127.0.0.1:0"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		free := l.Addr().String()
+		if err := l.Close(); err != nil {
+			return "", fmt.Errorf("find a free port: %w", err)
+		}
+		return free, nil
 	}
-	l.Close()
-	return address
+	return "", errors.New("find a free port: there is none on 127.0.0.1")
 }

@@ -23,7 +23,7 @@ func (r *run) judge(ctx context.Context) error {
 	for _, j := range r.jobs {
 		common = append(common, checkGatedFirst(seen, j.name))
 		if j.members > 1 && !j.alone {
-			common = append(common, checkNeverPartial(seen, j.name, j.members, partialWindow, end))
+			common = append(common, checkNeverPartial(seen, j.name, j.members, max(j.members, j.most), partialWindow, end))
 		}
 		if j.judged || len(seen.members(j.name)) == 0 {
 			continue // it was stopped by the scenario

@@ -40,6 +40,9 @@ type Options struct {
 	// Plugin is the device plugin's binary; "" looks beside this program and on
 	// the PATH.
 	Plugin string
+	// Driver is the task driver's binary, looked for likewise. Scenarios that do
+	// not use it can do without.
+	Driver string
 	// Log receives the log lines of the cluster and the planner; nil drops them.
 	Log func(line string)
 }
@@ -70,7 +73,9 @@ type run struct {
 type submitted struct {
 	name    string
 	members int
-	at      time.Duration
+	// most is how many members an elastic gang may come to have; 0 is members.
+	most int
+	at   time.Duration
 	// judged: how it ran is in the report.
 	judged bool
 	// alone: its members are no gang.
@@ -144,7 +149,16 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	defer cancel()
 	var err error
 	r.step("cluster", fmt.Sprintf("starting %d nodes with %d simulated GPUs each, in 2 racks", len(nodeNames), gpusPerNode))
-	if r.cluster, err = startCluster(ctx, r.opts, r.scenario, dir); err != nil {
+	// The task driver is told where the planner is before that is there.
+	preferred := "127.0.0.1:0"
+	if !r.opts.Once {
+		preferred = config.DefaultListen
+	}
+	listen, err := freeAddress(preferred)
+	if err != nil {
+		return err
+	}
+	if r.cluster, err = startCluster(ctx, r.opts, r.scenario, dir, listen); err != nil {
 		return err
 	}
 	r.report.Backend, r.report.NomadVersion = r.cluster.Backend(), r.cluster.Version()
@@ -167,10 +181,6 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 			return err
 		}
 		nomadURL = r.race.url
-	}
-	listen := "127.0.0.1:0"
-	if !r.opts.Once {
-		listen = freeAddress(config.DefaultListen)
 	}
 	if err := r.makeTokens(); err != nil {
 		return err

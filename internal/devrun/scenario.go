@@ -48,6 +48,18 @@ const (
 	ScenarioDispatch = "dispatch"
 	// ScenarioPreemption: while Nomad's own preemption is on no gang is admitted.
 	ScenarioPreemption = "nomad-preemption"
+	// ScenarioBarrier: the members of a gang start at the same moment, also when
+	// one is late.
+	ScenarioBarrier = "barrier"
+	// ScenarioPreempt: a gang gives way and goes on later, without losing a step.
+	ScenarioPreempt = "preempt"
+	// ScenarioElastic: a gang grows and shrinks; its other members run on.
+	ScenarioElastic = "elastic"
+	// ScenarioAgentRestart: a Nomad client is killed and comes back; its tasks run
+	// on.
+	ScenarioAgentRestart = "agent-restart"
+	// ScenarioMemberCrash: one member fails; all start again together.
+	ScenarioMemberCrash = "member-crash"
 )
 
 // scenario is what is played, and what the cluster is like for it.
@@ -61,6 +73,8 @@ type scenario struct {
 	acl bool
 	// faults: the GPUs can be made ill.
 	faults bool
+	// driver: the task driver is needed.
+	driver bool
 }
 
 var scenarios = map[string]scenario{
@@ -77,6 +91,11 @@ var scenarios = map[string]scenario{
 	ScenarioServiceUpdate: {play: (*run).playServiceUpdate},
 	ScenarioCanary:        {play: (*run).playCanary},
 	ScenarioPreemption:    {play: (*run).playPreemption},
+	ScenarioBarrier:       {play: (*run).playBarrier, driver: true},
+	ScenarioPreempt:       {play: (*run).playPreempt, driver: true},
+	ScenarioElastic:       {play: (*run).playElastic, driver: true},
+	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
+	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},
 }
 
 // Scenarios lists the scenarios' names, sorted.

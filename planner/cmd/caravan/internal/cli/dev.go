@@ -62,6 +62,7 @@ Exit codes: 0 every check held; 1 one did not, or the run failed.`,
 	f.BoolVar(&opts.Once, "once", false, "end after the scenario")
 	f.StringVar(&opts.Backend, "backend", "", "nomad or devnomad; by default nomad where it is installed")
 	f.StringVar(&opts.Plugin, "plugin", "", "the device plugin's `binary`; by default the one beside this program")
+	f.StringVar(&opts.Driver, "driver", "", "the task driver's `binary`; by default the one beside this program")
 	f.BoolVar(&verbose, "verbose", false, "show the log of the cluster and the planner")
 	return cmd
 }
