@@ -295,3 +295,33 @@ func TestPreserveCountsAndResources(t *testing.T) {
 		}
 	}
 }
+
+// TestKeptWhileDevicesAreMissing: a device plugin that restarts lists none for a
+// moment. The pins of members that run keep their form, since a list of GPUs that
+// comes or goes restarts its member.
+func TestKeptWhileDevicesAreMissing(t *testing.T) {
+	missing := false
+	r := newRig(t, func(c *Config) {
+		c.Cluster = func(context.Context) (*rewrite.Cluster, error) {
+			n := 8
+			if missing {
+				n = 0
+			}
+			return rewrite.NewCluster([]rewrite.Node{{ID: "aaaaaaaa-0001", GPUs: n}, {ID: "bbbbbbbb-0002", GPUs: 8}}, nil), nil
+		}
+	})
+	r.running(t)
+	devices := func() any {
+		var out []any
+		for _, g := range r.nomad.job(t, key).TaskGroups {
+			out = append(out, *g.Name, g.Constraints, g.Tasks[0].Resources.Devices)
+		}
+		return out
+	}
+	want := devices()
+	missing = true
+	contains(t, r.submit(t, gang(priority(80))).Warnings, "stays on its nodes")
+	if diff := cmp.Diff(want, devices()); diff != "" {
+		t.Errorf("groups, their constraints and devices (-before +after):\n%s", diff)
+	}
+}
