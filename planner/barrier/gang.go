@@ -86,7 +86,7 @@ func (g *Gang) State() *State { return g.state }
 // stored, or the one that was found stored.
 func (g *Gang) Commit(state *State) {
 	if state == nil {
-		state = &State{Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group}
+		state = &State{Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Slot: g.key.Slot}
 	}
 	was := g.state
 	g.state = state

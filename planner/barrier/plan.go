@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/api"
@@ -20,14 +21,29 @@ type Key struct {
 	Namespace string
 	Job       string
 	Group     string
+	// Slot is that of the members, which tells a gang of canaries from the gang
+	// that it runs beside, and stays when it takes that one's place.
+	Slot int
 }
 
 // String names the gang for people.
 func (k Key) String() string {
-	if k.Group == "" {
-		return fmt.Sprintf("job %q in namespace %q", k.Job, k.Namespace)
+	name := fmt.Sprintf("job %q in namespace %q", k.Job, k.Namespace)
+	if k.Group != "" {
+		name = fmt.Sprintf("group %q of %s", k.Group, name)
 	}
-	return fmt.Sprintf("group %q of job %q in namespace %q", k.Group, k.Job, k.Namespace)
+	if k.Slot != 0 {
+		name += fmt.Sprintf(", of version %d", k.Slot)
+	}
+	return name
+}
+
+// names are the key's parts in a document's path.
+func (k Key) names() []string {
+	if k.Slot == 0 {
+		return []string{k.Namespace, k.Job, k.Group}
+	}
+	return []string{k.Namespace, k.Job, k.Group, strconv.Itoa(k.Slot)}
 }
 
 // Plan is who is to be in a gang, by the placement in force.
@@ -98,17 +114,19 @@ type Verdict struct {
 type job struct {
 	m      *observe.Managed
 	allocs map[string]*api.AllocationListStub
-	// members are the indexes into m.Members by allocation.
+	// all are the members, and the canaries beside them, members their indexes
+	// by allocation.
+	all     []observe.MemberState
 	members map[string]int
 }
 
 func newJob(m *observe.Managed) *job {
-	j := &job{m: m, allocs: make(map[string]*api.AllocationListStub, len(m.Allocs)), members: make(map[string]int, len(m.Members))}
+	j := &job{m: m, allocs: make(map[string]*api.AllocationListStub, len(m.Allocs)), members: make(map[string]int, len(m.Members)), all: slices.Concat(m.Members, m.Canaries)}
 	for _, a := range m.Allocs {
 		j.allocs[a.ID] = a
 	}
-	for i := range m.Members {
-		if a := m.Members[i].Alloc; a != nil {
+	for i := range j.all {
+		if a := j.all[i].Alloc; a != nil {
 			j.members[a.ID] = i
 		}
 	}
@@ -140,8 +158,8 @@ func (j *job) judge(alloc, jobID string) Verdict {
 	if !ok {
 		return Verdict{Refused: true, Reason: fmt.Sprintf("allocation %s is in no member's place: it was replaced, or is of an older version of the job", short(alloc))}
 	}
-	s := j.m.Members[at]
-	out := Verdict{Gang: j.key(s.Member.Group)}
+	s := j.all[at]
+	out := Verdict{Gang: j.key(s.Member)}
 	switch s.State {
 	case observe.AllocMisplaced:
 		out.Refused, out.Reason = true, misplaced(s, a)
@@ -192,13 +210,27 @@ func gpuList(ids []string) string {
 
 func short(id string) string { return id[:min(len(id), 8)] }
 
-// key is the gang that a group's members are in.
-func (j *job) key(group string) Key {
-	k := Key{Namespace: j.m.Namespace, Job: j.m.ID}
+// key is the gang that a member is in.
+func (j *job) key(m model.Member) Key {
+	k := Key{Namespace: j.m.Namespace, Job: j.m.ID, Slot: m.Slot}
 	if j.m.Model.Gang != model.GangJob {
-		k.Group = group
+		k.Group = m.Group
 	}
 	return k
+}
+
+// outlived says whether another gang has taken the gang's place: canaries that
+// were promoted, or the one that canaries ran beside.
+func (j *job) outlived(key Key) bool {
+	other := false
+	for _, s := range j.all {
+		k := j.key(s.Member)
+		if k == key {
+			return false
+		}
+		other = other || k.Group == key.Group
+	}
+	return other
 }
 
 // settings are what the author of a job has written about its gangs.
@@ -220,8 +252,8 @@ func (j *job) plan(key Key, v *observe.View, set settings) *Plan {
 			p.Max += cmp.Or(g.Max, g.Count)
 		}
 	}
-	for _, s := range j.m.Members {
-		if key.Group != "" && s.Member.Group != key.Group {
+	for _, s := range j.all {
+		if k := j.key(s.Member); k.Slot != key.Slot || key.Group != "" && s.Member.Group != key.Group {
 			continue
 		}
 		p.Members = append(p.Members, planned(s, asks[s.Member.Group], v))

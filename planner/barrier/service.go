@@ -177,7 +177,10 @@ func compareKeys(a, b Key) int { return strings.Compare(a.String(), b.String()) 
 // replan gives a gang its plan by a new view, and forgets a gang whose job is
 // gone.
 func (s *Service) replan(key Key, g *served, j *job, v *observe.View) {
-	if j == nil && len(v.Unseen) == 0 {
+	g.mu.Lock()
+	stale := v.Taken.Before(g.taken)
+	g.mu.Unlock()
+	if j == nil && len(v.Unseen) == 0 || j != nil && !stale && j.outlived(key) {
 		s.forget(key, g)
 		return
 	}
@@ -210,7 +213,7 @@ func (s *Service) forget(key Key, g *served) {
 	g.bump()
 	g.mu.Unlock()
 	if stored && term != nil {
-		if err := s.opts.Documents.Delete(term, key.Namespace, key.Job, key.Group); err != nil && term.Err() == nil {
+		if err := s.opts.Documents.Delete(term, key.names()...); err != nil && term.Err() == nil {
 			s.opts.Log.Warn("forget a gang", "gang", key, "error", err)
 		}
 	}

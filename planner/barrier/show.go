@@ -183,7 +183,7 @@ func (s *Service) place(who identity.Claims) (Planned, bool) {
 	if !ok {
 		return Planned{}, false
 	}
-	m := j.m.Members[at]
+	m := j.all[at]
 	for _, g := range j.m.Model.Groups {
 		if g.Name == m.Member.Group {
 			return planned(m, g.Devices, s.view), true

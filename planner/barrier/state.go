@@ -24,6 +24,7 @@ type State struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
 	Group     string `json:"group,omitempty"`
+	Slot      int    `json:"slot,omitempty"`
 	// Epochs counts the common starts.
 	Epochs int `json:"epochs"`
 	// Running is set from a common start until the gang has to start anew or
@@ -74,7 +75,7 @@ const (
 )
 
 // Key names the state's gang.
-func (s *State) Key() Key { return Key{s.Namespace, s.Job, s.Group} }
+func (s *State) Key() Key { return Key{s.Namespace, s.Job, s.Group, s.Slot} }
 
 // clone is a copy that may be changed; what Membership and the orders point to
 // is never changed.

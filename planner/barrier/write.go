@@ -126,7 +126,7 @@ func (s *Service) write(ctx context.Context, next *State, index uint64) (uint64,
 	if err != nil {
 		return 0, nil, fmt.Errorf("encode a gang's state: %w", err)
 	}
-	names := []string{next.Namespace, next.Job, next.Group}
+	names := next.Key().names()
 	written, err := s.opts.Documents.Put(ctx, index, raw, names...)
 	if err == nil {
 		return written, next, nil
