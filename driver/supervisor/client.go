@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/driver/container"
 	"github.com/caravan-sched/caravan/driver/exec"
 )
 
@@ -28,14 +29,16 @@ type Client struct {
 	start Start
 	info  info
 	http  *http.Client
+	// answerIn is how long the supervisor may take to answer what it can answer
+	// at once.
+	answerIn time.Duration
 }
 
 const (
 	// pollFor is how long one long poll lasts.
 	pollFor = 30 * time.Second
-	// answerIn is how long a supervisor may take to answer what it can answer at
-	// once.
-	answerIn = 20 * time.Second
+	// defaultAnswerIn is Client.answerIn.
+	defaultAnswerIn = 20 * time.Second
 	// retryIn is the wait before a living supervisor that did not answer is
 	// asked again.
 	retryIn = 200 * time.Millisecond
@@ -44,7 +47,7 @@ const (
 // Attach returns a client for the supervisor of a state directory, alive or
 // not. The error wraps ErrNoSupervisor, or ErrVersion.
 func Attach(dir string) (*Client, error) {
-	c := &Client{dir: dir}
+	c := &Client{dir: dir, answerIn: defaultAnswerIn}
 	ok, err := readJSON(filepath.Join(dir, fileStart), &c.start)
 	if err != nil {
 		return nil, fmt.Errorf("attach to supervisor: %w", err)
@@ -222,7 +225,7 @@ func Sweep(parent string) error {
 // askDestroy asks again where the connection breaks: the supervisor may be on its
 // way out, having done as it was told, with the answer unsent.
 func (c *Client) askDestroy(ctx context.Context, force bool) error {
-	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	ctx, cancel := context.WithTimeout(ctx, c.answerIn)
 	defer cancel()
 	for {
 		err := c.do(ctx, http.MethodPost, pathDestroy, destroyRequest{Force: force}, nil)
@@ -255,12 +258,22 @@ func (c *Client) reap(ctx context.Context) error {
 	if err := c.gone(ctx); err != nil {
 		return err
 	}
-	return exec.Reap(ctx, c.start.Workload)
+	errs := []error{exec.Reap(ctx, c.start.Workload)}
+	check := c.start.Workload
+	check.ID += preflightSuffix
+	errs = append(errs, exec.Reap(ctx, check))
+	if of := c.start.Container; of != nil {
+		// The runtime keeps it, whoever started it.
+		inside := *of
+		inside.Name += preflightSuffix
+		errs = append(errs, container.Remove(ctx, container.Machine{}, *of), container.Remove(ctx, container.Machine{}, inside))
+	}
+	return errors.Join(errs...)
 }
 
 // gone waits until the supervisor has let go of its lock.
 func (c *Client) gone(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	ctx, cancel := context.WithTimeout(ctx, c.answerIn)
 	defer cancel()
 	for {
 		if ok, err := alive(c.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -284,7 +297,7 @@ func (c *Client) poll(ctx context.Context, path string, out any) error {
 	q.Set("wait_ms", strconv.FormatInt(pollFor.Milliseconds(), 10))
 	u.RawQuery = q.Encode()
 	for {
-		once, cancel := context.WithTimeout(ctx, pollFor+answerIn)
+		once, cancel := context.WithTimeout(ctx, pollFor+c.answerIn)
 		err := c.do(once, http.MethodGet, u.String(), nil, out)
 		cancel()
 		var remote *remoteError
@@ -298,7 +311,7 @@ func (c *Client) poll(ctx context.Context, path string, out any) error {
 }
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	ctx, cancel := context.WithTimeout(ctx, c.answerIn)
 	defer cancel()
 	return c.do(ctx, method, path, in, out)
 }

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -78,13 +77,16 @@ func (p process) Exec(ctx context.Context, spec exec.ExecSpec) (session, error) 
 	return s, nil
 }
 
+// preflightSuffix is put behind the task's names to name its check's.
+const preflightSuffix = "-preflight"
+
 // examine runs the preflight's command as the user's code would be run.
 func (h host) examine(ctx context.Context) (exit exec.Exit, err error) {
 	check := h
-	check.start.Workload.ID += "-preflight"
+	check.start.Workload.ID += preflightSuffix
 	if c := h.start.Container; c != nil {
 		inside := *c
-		inside.Name += "-preflight"
+		inside.Name += preflightSuffix
 		inside.Entrypoint, inside.Command, inside.Args = nil, h.start.Preflight.Command, h.start.Preflight.Args
 		check.start.Container = &inside
 	} else {
@@ -98,9 +100,11 @@ func (h host) examine(ctx context.Context) (exit exec.Exit, err error) {
 		// Also where ctx has ended: nothing of the check may be left.
 		tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), killFor)
 		defer cancel()
-		if killErr := errors.Join(w.Kill(tidy), w.Close(tidy)); killErr != nil && err == nil {
+		if killErr := w.Kill(tidy); killErr != nil && err == nil {
 			err = fmt.Errorf("tidy up after the check: %w", killErr)
 		}
+		// That its output was not read in time says nothing about the node.
+		_ = w.Close(tidy)
 	}()
 	return w.Wait(ctx)
 }

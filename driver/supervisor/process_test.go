@@ -249,3 +249,30 @@ func TestTerminatedWithItsHost(t *testing.T) {
 
 // A signal that the supervisor ignored would be ignored by the user's code, too:
 // it would not hear of a stop by SIGINT, for one.
+
+func TestProcessIsStuck(t *testing.T) {
+	dir, s := shell(t, nil, `echo up; while :; do sleep 0.02; done`)
+	c, ctx := launch(t, dir, s)
+	untilOutput(t, ctx, s, "up")
+	st := until(t, ctx, c, "running", inPhase(machine.Running))
+	if err := unix.Kill(st.PID, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.answerIn = 200 * time.Millisecond
+	if _, err := c.Status(ctx); err == nil || errors.Is(err, ErrDied) {
+		t.Errorf("status: %v, want an error, but not ErrDied", err)
+	}
+	if err := c.Destroy(ctx, false); err == nil {
+		t.Error("destroy without force: no error")
+	}
+	c.answerIn = patient
+	if alive, err := c.Alive(); err != nil || !alive {
+		t.Errorf("alive: %t, %v; want true", alive, err)
+	}
+	if err := c.Reap(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if runs(st.PID) || runs(st.WorkloadPID) {
+		t.Error("the supervisor or the user's code is left")
+	}
+}
