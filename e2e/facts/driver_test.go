@@ -280,7 +280,7 @@ func TestDriverSurvivesItsClient(t *testing.T) {
 		if _, now := e.driverNode(); now != pid {
 			t.Errorf("the driver's process is %d, and was %d", now, pid)
 		}
-		e.recovered(alloc, plugintest.RecoveredBySame)
+		e.recovered(alloc, plugintest.RecoveredBySame+plugintest.NoConfig+"\n")
 		before := complete(t, e.file(alloc, "alloc/logs/main.stdout.0"))
 		e.wrote(alloc, func(s string) bool { return complete(t, s) > before+5 })
 		after := e.only(*j.ID, api.AllocClientStatusRunning)
@@ -336,10 +336,14 @@ func (e *env) newDriver(old int) {
 }
 
 func TestDriverProcessDies(t *testing.T) {
-	for name, with := range map[string]func(e *env){
-		"under its client":        (*env).killDriver,
-		"while the agent is away": func(e *env) { e.restartNode("w1", e.killDriver) },
-	} {
+	tests := map[string]struct {
+		with   func(e *env)
+		config string
+	}{
+		"under its client":        {(*env).killDriver, ""},
+		"while the agent is away": {func(e *env) { e.restartNode("w1", e.killDriver) }, plugintest.NoConfig},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, e *env) {
 				_, pid := e.driverNode()
@@ -347,8 +351,8 @@ func TestDriverProcessDies(t *testing.T) {
 				e.register(j)
 				alloc := e.only(*j.ID, api.AllocClientStatusRunning)
 				e.wrote(alloc, func(s string) bool { return complete(t, s) > 5 })
-				with(e)
-				e.recovered(alloc, plugintest.RecoveredByOther)
+				test.with(e)
+				e.recovered(alloc, plugintest.RecoveredByOther+test.config+"\n")
 				e.newDriver(pid)
 				before := complete(t, e.file(alloc, "alloc/logs/main.stdout.0"))
 				e.wrote(alloc, func(s string) bool { return complete(t, s) > before+5 })

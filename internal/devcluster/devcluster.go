@@ -58,9 +58,14 @@ type Plugin struct {
 	Name string
 	// Path is the binary.
 	Path string
-	// Config is the body of the plugin block's config, in HCL.
+	// Config is the body of the plugin block's config, in HCL. ServerHost in it is
+	// replaced.
 	Config string
 }
+
+// ServerHost stands in a plugin's Config for the address of the machine that the
+// server runs on, as the nodes reach it.
+const ServerHost = "@SERVER_HOST@"
 
 // Cluster is a running cluster.
 type Cluster interface {

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,6 +182,10 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		local, err := c.listenFor(n.Name)
 		if err != nil {
 			return err
+		}
+		n.Plugins = slices.Clone(n.Plugins)
+		for i := range n.Plugins {
+			n.Plugins[i].Config = strings.ReplaceAll(n.Plugins[i].Config, devcluster.ServerHost, cmp.Or(c.spec.Bind, "127.0.0.1"))
 		}
 		cl := client.New(client.Config{
 			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: local.address, Capacity: capacity,

@@ -127,7 +127,7 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 		}
 		config := clientConfig(n, filepath.Join(nodeDir, "data"), pluginDir, host, all[i+1], spec.ACL,
 			net.JoinHostPort(bind, fmt.Sprint(all[0].RPC)), [2]int{first, first + perNode - 1})
-		configs, err := writeConfig(nodeDir, config, pluginConfig(n.Plugins))
+		configs, err := writeConfig(nodeDir, config, pluginConfig(n.Plugins, bind))
 		if err != nil {
 			return err
 		}

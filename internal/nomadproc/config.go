@@ -145,12 +145,12 @@ func loopbackInterface() string {
 }
 
 // pluginConfig is the agent's plugin blocks, in HCL since that is how plugins'
-// configurations are given.
-func pluginConfig(plugins []devcluster.Plugin) string {
+// configurations are given. server is the server's address.
+func pluginConfig(plugins []devcluster.Plugin, server string) string {
 	var b strings.Builder
 	b.WriteString("plugin \"raw_exec\" {\n  config {\n    enabled = true\n  }\n}\n")
 	for _, p := range plugins {
-		fmt.Fprintf(&b, "plugin %q {\n  config {\n%s\n  }\n}\n", p.Name, p.Config)
+		fmt.Fprintf(&b, "plugin %q {\n  config {\n%s\n  }\n}\n", p.Name, strings.ReplaceAll(p.Config, devcluster.ServerHost, server))
 	}
 	return b.String()
 }

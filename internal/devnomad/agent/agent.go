@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-bexpr"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devnomad/client"
@@ -153,6 +154,25 @@ type query struct {
 	perPage   int
 	nextToken string
 	reverse   bool
+	filter    *filter
+}
+
+// filter is an expression on the elements of a list, as they are stored.
+type filter struct {
+	eval *bexpr.Evaluator
+	err  error
+}
+
+// keeps says whether an element belongs to the answer.
+func (q query) keeps(element any) bool {
+	if q.filter == nil {
+		return true
+	}
+	ok, err := q.filter.eval.Evaluate(element)
+	if err != nil && q.filter.err == nil {
+		q.filter.err = codef(400, "failed to filter: %v", err)
+	}
+	return ok
 }
 
 const (
@@ -183,8 +203,12 @@ func parseQuery(r *http.Request) (query, error) {
 			return q, codef(400, "Failed to parse value of %q (%v) as a int32: %v", "per_page", s, err)
 		}
 	}
-	if v.Get("filter") != "" {
-		return q, codef(400, "filter expressions are not supported by the development cluster")
+	if s := v.Get("filter"); s != "" {
+		eval, err := bexpr.CreateEvaluator(s)
+		if err != nil {
+			return q, codef(400, "failed to read filter expression: %v", err)
+		}
+		q.filter = &filter{eval: eval}
 	}
 	q.reverse = v.Get("reverse") == "true"
 	return q, nil
@@ -219,6 +243,9 @@ func (a *Agent) read(f func(v *state.View, r *http.Request, q query) result) han
 			changed := a.cfg.Server.Store().Changed()
 			var res result
 			a.cfg.Server.Store().View(func(v *state.View) { res = f(v, r, q) })
+			if q.filter != nil && q.filter.err != nil {
+				return nil, q.filter.err
+			}
 			if q.index == 0 || res.index > q.index || ctx.Err() != nil {
 				setMeta(w, res.index)
 				return res.obj, res.err

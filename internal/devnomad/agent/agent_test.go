@@ -70,7 +70,7 @@ func TestQuery(t *testing.T) {
 		"bad index":  {"index=-1", query{}, "Invalid index"},
 		"bad wait":   {"wait=soon", query{}, "Invalid wait time"},
 		"bad page":   {"per_page=many", query{}, "per_page"},
-		"filter":     {"filter=Name", query{}, "not supported"},
+		"filter":     {"filter=Name+%3D%3D%3D", query{}, "failed to read filter expression"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

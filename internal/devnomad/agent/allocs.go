@@ -55,7 +55,7 @@ func (a *Agent) listAllocs(w http.ResponseWriter, r *http.Request) (any, error) 
 	return a.read(func(v *state.View, _ *http.Request, q query) result {
 		out := []*api.AllocationListStub{}
 		for _, al := range v.Allocs() {
-			if inNamespace(al.Namespace, q.namespace) && hasPrefix(al.ID, q.prefix) {
+			if inNamespace(al.Namespace, q.namespace) && hasPrefix(al.ID, q.prefix) && q.keeps(al) {
 				out = append(out, allocStub(al, resources, taskStates))
 			}
 		}
@@ -137,7 +137,7 @@ func matchEvals(v *state.View, r *http.Request, q query) []*api.Evaluation {
 	out := []*api.Evaluation{}
 	for _, e := range v.Evals() {
 		if inNamespace(e.Namespace, q.namespace) && hasPrefix(e.ID, q.prefix) &&
-			(status == "" || e.Status == status) && (job == "" || e.JobID == job) {
+			(status == "" || e.Status == status) && (job == "" || e.JobID == job) && q.keeps(e) {
 			out = append(out, e)
 		}
 	}
@@ -203,7 +203,7 @@ func (a *Agent) listDeployments(w http.ResponseWriter, r *http.Request) (any, er
 	return a.read(func(v *state.View, _ *http.Request, q query) result {
 		out := []*api.Deployment{}
 		for _, d := range v.Deployments() {
-			if inNamespace(d.Namespace, q.namespace) && hasPrefix(d.ID, q.prefix) {
+			if inNamespace(d.Namespace, q.namespace) && hasPrefix(d.ID, q.prefix) && q.keeps(d) {
 				out = append(out, d)
 			}
 		}

@@ -96,6 +96,15 @@ func (a *Agent) dispatchJob(_ http.ResponseWriter, r *http.Request, k state.Key)
 	return a.cfg.Server.Dispatch(k, &req)
 }
 
+func (a *Agent) forceJob(w http.ResponseWriter, _ *http.Request, k state.Key) (any, error) {
+	id, index, err := a.cfg.Server.ForcePeriodic(k)
+	if err != nil {
+		return nil, err
+	}
+	setIndex(w, index)
+	return map[string]any{"EvalID": id, "EvalCreateIndex": index, "Index": index}, nil
+}
+
 func (a *Agent) scaleStatus(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
 	return a.read(func(v *state.View, _ *http.Request, _ query) result {
 		j := v.Job(k)

@@ -28,7 +28,7 @@ func (a *Agent) listJobs(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, q query) result {
 		out := []*jobStub{}
 		for _, j := range v.Jobs(q.namespace) {
-			if hasPrefix(*j.ID, q.prefix) {
+			if hasPrefix(*j.ID, q.prefix) && q.keeps(j) {
 				out = append(out, stubOf(v, j, meta))
 			}
 		}
@@ -201,6 +201,7 @@ var subresources = []subresource{
 	{"/stable", "submit-job", (*Agent).stableJob},
 	{"/scale", "", (*Agent).scaleJob},
 	{"/dispatch", "dispatch-job", (*Agent).dispatchJob},
+	{"/periodic/force", "submit-job", (*Agent).forceJob},
 	{"/submission", "read-job", (*Agent).jobSubmission},
 	{"/services", "read-job", func(*Agent, http.ResponseWriter, *http.Request, state.Key) (any, error) { return []any{}, nil }},
 }

@@ -66,7 +66,7 @@ func (a *Agent) listNodes(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, _ *http.Request, q query) result {
 		out := []*api.NodeListStub{}
 		for _, n := range v.Nodes() {
-			if hasPrefix(n.ID, q.prefix) && (pool == "" || pool == api.NodePoolAll || pool == n.NodePool) {
+			if hasPrefix(n.ID, q.prefix) && (pool == "" || pool == api.NodePoolAll || pool == n.NodePool) && q.keeps(n.Node) {
 				out = append(out, stubNode(n, resources, os))
 			}
 		}
@@ -154,7 +154,7 @@ func (a *Agent) listPools(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, _ *http.Request, q query) result {
 		out := []*api.NodePool{}
 		for _, p := range v.Pools() {
-			if hasPrefix(p.Name, q.prefix) {
+			if hasPrefix(p.Name, q.prefix) && q.keeps(p) {
 				out = append(out, p)
 			}
 		}

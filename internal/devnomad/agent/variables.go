@@ -21,7 +21,7 @@ func (a *Agent) listVariables(w http.ResponseWriter, r *http.Request) (any, erro
 	return a.read(func(v *state.View, r *http.Request, q query) result {
 		out := []*api.VariableMetadata{}
 		for _, x := range v.VariablesOf(q.namespace) {
-			if hasPrefix(x.Path, q.prefix) && a.acl.checkVariable(r, x.Namespace, x.Path, "list") == nil {
+			if hasPrefix(x.Path, q.prefix) && a.acl.checkVariable(r, x.Namespace, x.Path, "list") == nil && q.keeps(x.Metadata()) {
 				m := x.Metadata()
 				m.Lock = nil
 				out = append(out, m)

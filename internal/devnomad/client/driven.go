@@ -187,7 +187,12 @@ func (p *drivenTask) wait() exit {
 			return exit{unseen: true}
 		}
 		if before := p.known(); i != before {
-			if err := i.client.Recover(p.ctx, p.handle); err != nil {
+			handle := p.handle
+			if i.host != before.host {
+				// An agent that comes back has lost the task's config block.
+				handle.Config.Raw = nil
+			}
+			if err := i.client.Recover(p.ctx, handle); err != nil {
 				if i.broken(err) {
 					continue
 				}

@@ -12,6 +12,7 @@ const (
 	TriggerDeployment    = "deployment-watcher"
 	TriggerPreemption    = "preemption"
 	TriggerQueued        = "queued-allocs"
+	TriggerPeriodic      = "periodic-job"
 	TriggerReconnect     = "reconnect"
 	TriggerDisconnect    = "max-disconnect-timeout"
 )

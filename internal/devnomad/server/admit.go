@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	version "github.com/hashicorp/go-version"
 	"github.com/hashicorp/nomad/api"
@@ -189,6 +190,9 @@ func (f *faults) job(j *api.Job) {
 	if j.IsPeriodic() && deref(j.Type) != api.JobTypeBatch && deref(j.Type) != api.JobTypeSysbatch {
 		f.addf("Periodic can only be used with \"batch\" or \"sysbatch\" scheduler")
 	}
+	if j.IsPeriodic() && deref(j.Periodic.Enabled) {
+		f.periodic(j.Periodic)
+	}
 	if j.IsParameterized() && deref(j.Type) != api.JobTypeBatch && deref(j.Type) != api.JobTypeSysbatch {
 		f.addf("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler")
 	}
@@ -286,6 +290,22 @@ func (f *faults) task(t *api.Task) {
 			}
 		}
 		f.constraints(d.Constraints)
+	}
+}
+
+// periodic checks cron expressions and time zone.
+func (f *faults) periodic(p *api.PeriodicConfig) {
+	if deref(p.Spec) == "" && len(p.Specs) == 0 {
+		f.addf("Must specify a spec")
+	}
+	if deref(p.Spec) != "" && len(p.Specs) > 0 {
+		f.addf("Only cron or crons may be used")
+	}
+	if _, err := p.GetLocation(); err != nil {
+		f.addf("Invalid time zone %q: %v", deref(p.TimeZone), err)
+	}
+	if _, err := p.Next(time.Unix(0, 0)); err != nil {
+		f.addf("Invalid cron spec %q: %v", strings.Join(append(p.Specs, deref(p.Spec)), ", "), err)
 	}
 }
 

@@ -35,6 +35,9 @@ type Server struct {
 	wake  chan struct{}
 	rng   *rand.Rand // used by the worker only, under work
 
+	// launches are of periodic jobs; used by the worker only, under work.
+	launches map[state.Key]periodicTime
+
 	work sync.Mutex // one step of the worker at a time
 
 	mu      sync.Mutex
@@ -55,7 +58,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, store: state.New(), keys: newKeyring(), wake: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 1)),
 		silent: map[string]time.Time{}, locks: map[state.Key]time.Time{}, delays: map[state.Key]time.Time{},
-		blocked: map[string]*blockedEval{},
+		blocked: map[string]*blockedEval{}, launches: map[state.Key]periodicTime{},
 	}
 }
 
@@ -85,6 +88,7 @@ func (s *Server) Step() {
 		now := s.Now()
 		did := s.expireNodes(now)
 		did = s.expireLocks(now) || did
+		did = s.watchPeriodic(now) || did
 		did = s.watchDrains(now) || did
 		did = s.watchHealth(now) || did
 		did = s.watchDeployments(now) || did
@@ -125,6 +129,9 @@ func (s *Server) armTimer() {
 			consider(t)
 		}
 	})
+	for _, at := range s.launches {
+		consider(at.next)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, since := range s.silent {

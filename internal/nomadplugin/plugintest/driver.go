@@ -51,6 +51,13 @@ type taskConfig struct {
 	Forget      bool   `codec:"forget"`
 }
 
+// state is what the driver keeps in a task's handle. The task's own
+// configuration is not there after the agent was restarted.
+type state struct {
+	PID    int  `codec:"pid"`
+	Forget bool `codec:"forget"`
+}
+
 // NewDriver returns a driver without tasks.
 func NewDriver() *Driver {
 	return &Driver{tasks: map[string]*task{}, events: make(chan driver.Event, 100)}
@@ -124,7 +131,7 @@ func (d *Driver) Start(_ context.Context, config driver.TaskConfig) (driver.Hand
 	if err := cmd.Start(); err != nil {
 		return driver.Handle{}, nil, fmt.Errorf("start command: %w", err)
 	}
-	handle, err := driver.NewHandle(1, config, cmd.Process.Pid)
+	handle, err := driver.NewHandle(1, config, state{PID: cmd.Process.Pid, Forget: c.Forget})
 	if err != nil {
 		return driver.Handle{}, nil, errors.Join(err, cmd.Process.Kill())
 	}
@@ -182,14 +189,13 @@ func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
 		d.add(t, "recovered by the process that started it")
 		return note(h.Config, RecoveredBySame)
 	}
-	var c taskConfig
-	var pid int
-	if err := errors.Join(h.Config.Decode(&c), h.DecodeState(&pid)); err != nil {
+	var s state
+	if err := h.DecodeState(&s); err != nil {
 		return err
 	}
-	process, err := os.FindProcess(pid)
-	if err != nil || c.Forget || !lives(pid) {
-		return fmt.Errorf("recover task: process %d is gone", pid)
+	process, err := os.FindProcess(s.PID)
+	if err != nil || s.Forget || !lives(s.PID) {
+		return fmt.Errorf("recover task: process %d is gone", s.PID)
 	}
 	t := &task{process: process, config: h.Config, started: time.Now(), done: make(chan struct{})}
 	d.add(t, "recovered by another process")
@@ -198,7 +204,7 @@ func (d *Driver) Recover(_ context.Context, h driver.Handle) error {
 	}
 	go func() {
 		defer close(t.done)
-		for lives(pid) {
+		for lives(s.PID) {
 			time.Sleep(recoverLook)
 		}
 		t.exit = driver.Exit{Code: RecoveredExit}
@@ -213,12 +219,17 @@ const (
 	RecoveredFile    = "recovered"
 	RecoveredBySame  = "by the process that started it"
 	RecoveredByOther = "by another process"
+	// NoConfig is added when the handle lacked the task's config block.
+	NoConfig = ", without its configuration"
 )
 
 func note(c driver.TaskConfig, text string) error {
 	f, err := os.OpenFile(filepath.Join(c.LocalDir(), RecoveredFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("note recovery: %w", err)
+	}
+	if len(c.Raw) == 0 {
+		text += NoConfig
 	}
 	_, err = f.WriteString(text + "\n")
 	return errors.Join(err, f.Close())
