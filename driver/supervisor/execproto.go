@@ -96,9 +96,9 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	if err := read(req, &in); err != nil {
 		return err
 	}
-	code := s.runner.workload()
-	if code == nil {
-		return ErrNotRunning
+	code, err := s.code(req.Context())
+	if err != nil {
+		return err
 	}
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

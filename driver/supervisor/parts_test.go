@@ -280,3 +280,19 @@ func TestControlRefuses(t *testing.T) {
 		}
 	})
 }
+
+// The user's code may be heard before its start has returned.
+func TestSignalDuringTheLaunch(t *testing.T) {
+	play(t, func(r *rig, _ *Start) {
+		r.launch = func() error { time.Sleep(time.Second); return nil }
+	}, func(r *rig) {
+		r.after(time.Second / 2)
+		h := (&server{runner: r.runner, board: r.board}).handler()
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequestWithContext(r.t.Context(), "POST", pathSignal, strings.NewReader(`{"signal":"HUP"}`)))
+		if rec.Code != 200 {
+			t.Errorf("signal: %d %s", rec.Code, rec.Body)
+		}
+		wantTrace(t, r, "0s join 1", "0s launch in e1", "1s signal 1")
+	})
+}

@@ -22,7 +22,6 @@ func TestProcessSuspendSignalUsageExec(t *testing.T) {
 	dir, s := shell(t, nil, `trap 'echo usr1' USR1; echo up; while :; do sleep 0.02; done`)
 	c, ctx := launch(t, dir, s)
 	untilOutput(t, ctx, s, "up")
-	until(t, ctx, c, "running", inPhase(machine.Running))
 	if err := c.Suspend(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +114,6 @@ func TestProcessExecIsEnded(t *testing.T) {
 	dir, s := shell(t, nil, `echo up; while :; do sleep 0.02; done`)
 	c, ctx := launch(t, dir, s)
 	untilOutput(t, ctx, s, "up")
-	until(t, ctx, c, "running", inPhase(machine.Running))
 	inside, cancel := context.WithCancel(ctx)
 	pids, w := io.Pipe()
 	done := make(chan error, 1)
@@ -143,7 +141,6 @@ func TestProcessTerminal(t *testing.T) {
 	dir, s := shell(t, nil, `echo up; while :; do sleep 0.02; done`)
 	c, ctx := launch(t, dir, s)
 	untilOutput(t, ctx, s, "up")
-	until(t, ctx, c, "running", inPhase(machine.Running))
 	sizes := make(chan exec.Size, 1)
 	sizes <- exec.Size{Rows: 50, Columns: 132}
 	var out bytes.Buffer

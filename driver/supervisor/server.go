@@ -117,10 +117,25 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	return answer(w, map[string][]Event{"events": events})
 }
 
-func (s *server) usage(w http.ResponseWriter, _ *http.Request) error {
-	code := s.runner.workload()
-	if code == nil {
-		return ErrNotRunning
+// startFor is how long somebody waits for user's code that is about to start.
+const startFor = 5 * time.Second
+
+// code is the user's code. Its output may be seen before its start has returned;
+// who reacts to that is not told that it does not run.
+func (s *server) code(ctx context.Context) (workload, error) {
+	ctx, cancel := context.WithTimeout(ctx, startFor)
+	defer cancel()
+	s.board.await(ctx, func(st Status) bool { return st.Phase != machine.Starting })
+	if w := s.runner.workload(); w != nil {
+		return w, nil
+	}
+	return nil, ErrNotRunning
+}
+
+func (s *server) usage(w http.ResponseWriter, req *http.Request) error {
+	code, err := s.code(req.Context())
+	if err != nil {
+		return err
 	}
 	u, err := code.Usage()
 	if err != nil {
@@ -158,9 +173,9 @@ func (s *server) signal(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("%w: signal: %w", ErrBadRequest, err)
 	}
-	code := s.runner.workload()
-	if code == nil {
-		return ErrNotRunning
+	code, err := s.code(req.Context())
+	if err != nil {
+		return err
 	}
 	if err := code.Signal(sig); err != nil {
 		return runningError("signal the user's code", err)
@@ -178,6 +193,9 @@ func (s *server) resume(w http.ResponseWriter, req *http.Request) error {
 
 // freeze asks for a phase and waits until it is there, or cannot be.
 func (s *server) freeze(w http.ResponseWriter, req *http.Request, ask machine.Input, want machine.Phase) error {
+	if _, err := s.code(req.Context()); err != nil {
+		return err
+	}
 	before, _ := s.board.lastFreeze()
 	s.runner.post(ask)
 	var failed error
