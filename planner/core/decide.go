@@ -137,7 +137,7 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 		d.Detail.Code = codeBehind
 	default:
 		c.placeAll(j, gangs, &d)
-		d.Reason = growthReason(gangs) + d.Reason
+		d.Reason = growthReason(gangs, d.Action) + d.Reason
 	}
 	if d.Action == model.ActionWait {
 		c.waiting++

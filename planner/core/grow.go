@@ -106,7 +106,7 @@ func (c *cycle) placeNear(g *gang) (place.Result, bool) {
 }
 
 // growthReason is put before the reason of a decision on gangs that run.
-func growthReason(gangs []gang) string {
+func growthReason(gangs []gang, action model.Action) string {
 	has, wants := 0, 0
 	for i := range gangs {
 		if gangs[i].grown > 0 {
@@ -116,6 +116,9 @@ func growthReason(gangs []gang) string {
 	}
 	if has == 0 {
 		return ""
+	}
+	if action == model.ActionAdmit && len(gangs) == 1 {
+		return fmt.Sprintf("grows from %d to %d members: ", has, has+wants)
 	}
 	return fmt.Sprintf("runs with %d of %d members; to grow: ", has, has+wants)
 }

@@ -33,7 +33,7 @@ func TestGrow(t *testing.T) {
 		// held are the nodes kept for others.
 		later []string
 	}{
-		"in the same rack":                           {cluster: two, job: "r 2x4", members: []model.Member{on("n0", 0)}, want: []string{"n1"}, ranks: []int{1}, code: "placed", text: "runs with 1 of 2 members; to grow: placed 1 member with 4 GPUs in island b1/r1/n1/0"},
+		"in the same rack":                           {cluster: two, job: "r 2x4", members: []model.Member{on("n0", 0)}, want: []string{"n1"}, ranks: []int{1}, code: "placed", text: "grows from 1 to 2 members: placed 1 member with 4 GPUs in island b1/r1/n1/0"},
 		"else in the same block":                     {cluster: two, job: "r 3x4", members: []model.Member{on("n0", 0)}, want: []string{"n1", "n2"}, ranks: []int{1, 2}, code: "placed"},
 		"else anywhere":                              {cluster: two, job: "r 5x4", members: []model.Member{on("n4", 0)}, want: []string{"n0", "n1", "n2", "n3"}, ranks: []int{1, 2, 3, 4}, code: "placed"},
 		"not into a fuller domain elsewhere":         {cluster: strings.Replace(two, "b2 r3 n4 ....", "b2 r3 n4 ###.", 1), job: "r 2x4", members: []model.Member{on("n2", 0)}, want: []string{"n0"}, ranks: []int{1}, code: "placed"},
