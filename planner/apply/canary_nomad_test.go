@@ -3,6 +3,7 @@ package apply_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -154,34 +155,36 @@ func (r *real) believes(alloc, version, want string) {
 	}
 }
 
-func (r *real) canaryGang() {
+// canaryGang tries a gang beside the gang: with the group's own form, and with
+// task groups of one member.
+func (r *real) canaryGang(members, gpus int) {
 	two := func(v string) *api.Job {
-		j := r.trial("pair", "job", 1, 8, 1, v)
+		j := r.trial("pair", "job", members, gpus, 1, v)
 		j.Update.AutoPromote = ptr(true)
 		return j
 	}
 	r.register(gatedFile(two("1")))
-	before := r.whole(r.until("running", r.running("pair", 1)), "pair", 1)
+	before := r.whole(r.until("running", r.running("pair", members)), "pair", members)
 	r.update(two("2"))
-	var beside string
+	var beside []string
 	v := r.until("the update is through", func(v *observe.View) bool {
 		m, ok := v.Job("default", "pair")
 		if !ok || m.Record == nil {
 			return false
 		}
-		for _, s := range m.Canaries {
-			if s.Alloc != nil {
-				beside = s.Alloc.ID
-			}
+		if now := ids(m.Canaries); len(now) > 0 {
+			beside = now
 		}
-		return m.Record.Rollout == nil && strings.Contains(m.Record.Reason, "the update is through") && r.running("pair", 1)(v)
+		return m.Record.Rollout == nil && strings.Contains(m.Record.Reason, "the update is through") && r.running("pair", members)(v)
 	})
-	after := r.whole(v, "pair", 1)
-	if after.Members[0].Alloc.ID != beside || beside == before.Members[0].Alloc.ID {
-		r.t.Errorf("the gang is %s, the canary was %s", after.Members[0].Alloc.ID, beside)
+	after := r.whole(v, "pair", members)
+	if got := ids(after.Members); !slices.Equal(got, beside) || slices.Equal(got, ids(before.Members)) {
+		r.t.Errorf("the gang is %v, the canaries were %v, the members before %v", got, beside, ids(before.Members))
 	}
 	// The members know their place though Nomad calls their group otherwise.
-	r.believes(beside, "2", "w pair.w[0] 0")
+	for i, s := range after.Members {
+		r.believes(s.Alloc.ID, "2", fmt.Sprintf("w pair.w[%d] %[1]d", i))
+	}
 	r.purge("pair")
 }
 

@@ -26,7 +26,8 @@ func rollouts(t *testing.T, r *real) {
 	t.Run("a version that fails is taken back", func(t *testing.T) { r.t = t; r.rollBack() })
 	t.Run("gang by gang", func(t *testing.T) { r.t = t; r.rollGangs() })
 	t.Run("a canary, and a person promotes it", func(t *testing.T) { r.t = t; r.canaryReplica() })
-	t.Run("a gang beside the gang", func(t *testing.T) { r.t = t; r.canaryGang() })
+	t.Run("a gang beside the gang", func(t *testing.T) { r.t = t; r.canaryGang(1, 8) })
+	t.Run("a gang of two beside the gang", func(t *testing.T) { r.t = t; r.canaryGang(2, 4) })
 	t.Run("a canary that fails", func(t *testing.T) { r.t = t; r.canaryFails() })
 }
 

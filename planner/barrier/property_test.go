@@ -38,7 +38,7 @@ type player struct {
 func newPlayer(t *rapid.T) *player {
 	p := &player{T: t, now: time.Unix(1000, 0), runs: map[string]gangapi.JoinRequest{}, open: map[string][]gangapi.JoinRequest{},
 		told: map[string]*rendezvous.Membership{}, seen: map[string]int64{}, spoke: map[string]time.Time{}, given: map[string]*rendezvous.Membership{}}
-	p.plan = Plan{Key: Key{"ns", "job", ""}, Min: 2, Max: 5, Bounded: rapid.Bool().Draw(t, "elastic"),
+	p.plan = Plan{Key: Key{Namespace: "ns", Job: "job"}, Min: 2, Max: 5, Bounded: rapid.Bool().Draw(t, "elastic"),
 		OnFailure: rapid.SampledFrom([]string{gangspec.FailureRestart, gangspec.FailureContinue, gangspec.FailureFail}).Draw(t, "on failure"),
 		OnResize:  gangspec.ResizeNotify}
 	p.gang = NewGang(p.plan.Key, nil)

@@ -49,6 +49,28 @@ func TestQueueBeforeTheFirstDecision(t *testing.T) {
 	}
 }
 
+// The canaries of an update wait beside a job that runs; it says for what.
+func TestExplainOfWaitingCanaries(t *testing.T) {
+	serve := job("serve")
+	serve.Model.State, serve.Record.Reason = model.StateRunning, "an update begins"
+	serve.Record.Rollout = &record.Rollout{}
+	serve.Record.Rollout.Begin(map[string]int{"w": 1})
+	d, _ := testDaemon(t, serve)
+	d.decide = func(*model.Snapshot) (*model.Plan, error) {
+		return &model.Plan{Decisions: []model.Decision{{Namespace: "default", Job: observe.CanaryID("serve"), Action: model.ActionWait, Reason: "needs 1 member with 8 GPUs"}}}, nil
+	}
+	if _, err := d.cycle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e, ok := backend{d}.Explain("default", "serve")
+	if want := "an update begins; the canaries wait: needs 1 member with 8 GPUs"; !ok || e.Reason != want {
+		t.Errorf("reason %q, want %q", e.Reason, want)
+	}
+	if q := (backend{d}).Queue(); len(q) != 0 {
+		t.Errorf("queue %+v", q)
+	}
+}
+
 // A job of which a part waits is in the queue with its position and reason.
 func TestQueueOfPartlyPlaced(t *testing.T) {
 	running, whole, admitted := job("part"), job("whole"), job("just admitted")

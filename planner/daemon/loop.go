@@ -125,6 +125,10 @@ func (d *Daemon) due() time.Duration {
 	for i := range v.Managed {
 		m := &v.Managed[i]
 		consider(m.Model.RetryAfter)
+		if r := m.Record; r != nil && r.Rollout != nil && r.Rollout.Canary.Open() {
+			consider(r.Rollout.Canary.RetryAfter)
+			consider(r.Rollout.Canary.Deadline)
+		}
 		if m.Model.Hold != "" && v.PreemptionOn[m.Model.Type] {
 			next = min(next, unannounced)
 		}

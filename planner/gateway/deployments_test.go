@@ -167,3 +167,47 @@ func TestDeploymentIsHidden(t *testing.T) {
 		t.Errorf("it is failed: %d %s", w.Code, w.Body)
 	}
 }
+
+// TestStoppedCanaryStopsNoGang: neither the gang beside it, nor it with that.
+func TestStoppedCanaryStopsNoGang(t *testing.T) {
+	r := newRig(t)
+	together := func(version string) *api.Job {
+		j := served(version)
+		j.Meta["caravan_gang"] = "job"
+		return j
+	}
+	decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, together("1"))))
+	r.admit(t, record.PhaseRunning)
+	decodeAnswer[api.JobRegisterResponse](t, r.do("PUT", "/v1/jobs", registration(t, together("2"))))
+	rec := r.records.data[key]
+	if !rec.Rollout.Canary.Open() {
+		t.Fatalf("update %+v", rec.Rollout)
+	}
+	for i, node := range []string{"aaaaaaaa-0001", "bbbbbbbb-0002"} {
+		rec.Rollout.Canary.Members = append(rec.Rollout.Canary.Members, model.Member{Group: "train", Index: i, Node: node, GPUs: gpus("c" + node), Slot: 7})
+	}
+	cluster, err := r.gateway.cfg.Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mixed, err := rewrite.Roll(nil, rewrite.Update{Before: rec.Rollout.Original, Next: rec.Original, Members: rec.Members, Canaries: rec.Rollout.Beside()}, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mixed.Namespace = new("default")
+	r.nomad.mu.Lock()
+	r.nomad.store(key, mixed)
+	r.nomad.mu.Unlock()
+	r.nomad.place(key)
+	for _, stop := range []struct {
+		id       string
+		recalled int
+	}{{"alloc-train-v7-0", 0}, {"alloc-train-0", 1}} {
+		if w := r.do("PUT", "/v1/allocation/"+stop.id+"/stop", nil); w.Code != http.StatusOK {
+			t.Fatalf("stop %s: %d %s", stop.id, w.Code, w.Body)
+		}
+		if got := len(r.records.data[key].Recalls); got != stop.recalled {
+			t.Errorf("after %s %d gangs are recalled, want %d", stop.id, got, stop.recalled)
+		}
+	}
+}

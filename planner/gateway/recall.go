@@ -177,6 +177,10 @@ func (g *Gateway) gangOf(ctx context.Context, rt route) (member, error) {
 	if err != nil || rec == nil || alloc.DesiredStatus != api.AllocDesiredStatusRun || alloc.ClientTerminalStatus() {
 		return out, err
 	}
+	if canaryGroups(rec)[alloc.TaskGroup] {
+		// It stops no gang: the planner looks after what is beside one.
+		return out, nil
+	}
 	out.alloc = alloc
 	if spec.Gang == model.GangGroup {
 		out.group, _, _ = rewrite.OriginByName(rec.Original, alloc.TaskGroup)
@@ -261,10 +265,12 @@ func (g *Gateway) siblings(ctx context.Context, alloc *api.Allocation, rec *reco
 		return nil, fmt.Errorf("list allocations with the planner's own token: %w", err)
 	}
 	mine, _, _ := rewrite.OriginByName(rec.Original, alloc.TaskGroup)
+	slot := rewrite.SlotByName(rec.Original, alloc.TaskGroup)
 	var out []*api.AllocationListStub
 	for _, stub := range stubs {
 		group, _, _ := rewrite.OriginByName(rec.Original, stub.TaskGroup)
-		inGang := spec.Gang == model.GangJob || group == mine
+		// Canaries are a gang of their own beside it.
+		inGang := (spec.Gang == model.GangJob || group == mine) && rewrite.SlotByName(rec.Original, stub.TaskGroup) == slot
 		if inGang && stub.ID != alloc.ID && stub.DesiredStatus == api.AllocDesiredStatusRun && wanted(stub) {
 			out = append(out, stub)
 		}
