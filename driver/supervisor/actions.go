@@ -216,6 +216,10 @@ func (r *runner) report(ctx context.Context, a machine.Report, wait time.Duratio
 
 func (r *runner) reportRequest(a machine.Report) gangapi.ReportRequest {
 	wait := reportFor
+	if f := r.start.Fence.After; f > 0 {
+		// The answer is a sign of life, which is needed in time.
+		wait = min(wait, f/3)
+	}
 	switch {
 	case a.Final:
 		wait = 0

@@ -259,8 +259,14 @@ func TestProcessIsStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.answerIn = 200 * time.Millisecond
-	if _, err := c.Status(ctx); err == nil || errors.Is(err, ErrDied) {
-		t.Errorf("status: %v, want an error, but not ErrDied", err)
+	for { // it takes a moment to stop
+		_, err := c.Status(ctx)
+		if errors.Is(err, ErrDied) || ctx.Err() != nil {
+			t.Fatalf("status: %v, want an error, but not ErrDied", err)
+		}
+		if err != nil {
+			break
+		}
 	}
 	if err := c.Destroy(ctx, false); err == nil {
 		t.Error("destroy without force: no error")
@@ -274,5 +280,21 @@ func TestProcessIsStuck(t *testing.T) {
 	}
 	if runs(st.PID) || runs(st.WorkloadPID) {
 		t.Error("the supervisor or the user's code is left")
+	}
+}
+
+// Nobody can stop a supervisor whose directory was taken away.
+func TestProcessEndsWithItsDirectory(t *testing.T) {
+	dir, s := shell(t, nil, `echo up; while :; do sleep 0.02; done`)
+	c, ctx := launch(t, dir, s)
+	untilOutput(t, ctx, s, "up")
+	st := until(t, ctx, c, "running", inPhase(machine.Running))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for runs(st.PID) || runs(st.WorkloadPID) {
+		if sleep(ctx, 5*time.Millisecond) != nil {
+			t.Fatal("the supervisor or the user's code is left")
+		}
 	}
 }

@@ -28,6 +28,9 @@ import (
 // plugin that may be away just now. The exit stays on disk after that.
 const lingerFor = time.Hour
 
+// lookAtDir is how often the state directory is looked for.
+const lookAtDir = 2 * time.Second
+
 // lockFor is how long the lock is tried for: clients take it for a moment to see
 // whether it is held.
 const lockFor = 2 * time.Second
@@ -254,6 +257,19 @@ func (s *supervisor) run() {
 	_ = s.lock.Close()
 }
 
+// reachable reports whether the state directory still is this supervisor's.
+func (s *supervisor) reachable() bool {
+	ours, err := s.lock.Stat()
+	if err != nil {
+		return true
+	}
+	there, err := os.Stat(s.lock.Name())
+	if errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	return err != nil || os.SameFile(ours, there)
+}
+
 // within waits for f, but not longer than limit.
 func within(limit time.Duration, f func()) {
 	done := make(chan struct{})
@@ -271,6 +287,8 @@ func within(limit time.Duration, f func()) {
 // after the task.
 func (s *supervisor) watch(terms <-chan os.Signal, stop func()) {
 	var linger <-chan time.Time
+	look := time.NewTicker(lookAtDir)
+	defer look.Stop()
 	for {
 		status, _, changed := s.board.look(0)
 		if status.Exit != nil && linger == nil {
@@ -282,6 +300,15 @@ func (s *supervisor) watch(terms <-chan os.Signal, stop func()) {
 		case <-changed:
 		case <-terms:
 			s.runner.post(machine.StopAsked{Timeout: s.runner.start.killAfter()})
+		case <-look.C:
+			if !s.reachable() {
+				// To everybody else this supervisor is dead, and its task may be
+				// started again.
+				s.runner.post(machine.StopAsked{})
+				if status.Exit != nil {
+					stop()
+				}
+			}
 		case <-linger:
 			stop()
 		case <-s.end:

@@ -5,21 +5,32 @@ import (
 	"time"
 )
 
-// fence is the watch on Nomad's servers. It is armed by the first sign of them:
-// an address that was wrong from the start must not end every task.
+// fence is the watch on Nomad's servers. It is armed when the local agent has
+// them in sight for the first time: where it cannot be asked, because its address
+// is wrong, a planner that is away must not end every task. What the planner says
+// counts as a sign of the servers only after that.
 type fence struct {
 	armed  bool
 	seenAt time.Duration
 	warned bool
 }
 
+// agentSeen takes in that the local agent reached the servers at the given time.
+func (m *Machine) agentSeen(at time.Duration) {
+	if !m.fence.armed {
+		m.fence.armed, m.fence.seenAt = true, min(at, m.now)
+		return
+	}
+	m.attached(at)
+}
+
 // attached takes in that the servers saw the node at the given time.
 func (m *Machine) attached(at time.Duration) {
 	at = min(at, m.now)
-	if m.fence.armed && at <= m.fence.seenAt {
+	if !m.fence.armed || at <= m.fence.seenAt {
 		return
 	}
-	m.fence.armed, m.fence.seenAt = true, at
+	m.fence.seenAt = at
 	if m.fence.warned && m.now-at < m.cfg.FenceAfter/2 {
 		m.fence.warned = false
 		m.tell(EventFence, "this node reaches Nomad's servers again")

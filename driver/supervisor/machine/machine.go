@@ -167,7 +167,7 @@ func (m *Machine) Step(now time.Duration, in Input) []Action {
 	case Frozen:
 		m.onFrozen(in)
 	case AgentSeen:
-		m.attached(in.At)
+		m.agentSeen(in.At)
 	case StopAsked:
 		m.onStop(in)
 	case SuspendAsked:
