@@ -200,9 +200,11 @@ func TestRunJobPage(t *testing.T) {
 
 		s.revertUpdate()
 
-		if _, _, err := s.user.Jobs().Scale("serve", "replica", new(3), "", false, nil, &api.WriteOptions{Namespace: "team"}); err != nil {
-			s.Fatal(err)
-		}
+		// Counts do not change in the middle of an update.
+		s.until("the update is through and a new count is taken in", func() error {
+			_, _, err := s.user.Jobs().Scale("serve", "replica", new(3), "", false, nil, &api.WriteOptions{Namespace: "team"})
+			return err
+		})
 		s.until("three replicas run", func() error { return s.summary("replica", 3) })
 		_, _, err = s.user.Jobs().Scale("serve", "replica", new(5), "", false, nil, &api.WriteOptions{Namespace: "team"})
 		if err == nil || !strings.Contains(err.Error(), "scaling policy maximum") {
