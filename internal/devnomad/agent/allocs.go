@@ -25,6 +25,7 @@ func (a *Agent) routeAllocs() {
 	a.handle("GET /v1/deployment/{id}", "read-job", a.getDeployment)
 	a.handle("GET /v1/deployment/allocations/{id}", "read-job", a.deploymentAllocs)
 	a.handle("/v1/deployment/fail/{id}", "submit-job", a.failDeployment)
+	a.handle("/v1/deployment/promote/{id}", "submit-job", a.promoteDeployment)
 	a.handle("/v1/deployment/pause/{id}", "submit-job", a.pauseDeployment)
 }
 
@@ -238,6 +239,17 @@ func (a *Agent) deploymentAllocs(w http.ResponseWriter, r *http.Request) (any, e
 
 func (a *Agent) failDeployment(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return &api.DeploymentUpdateResponse{}, a.cfg.Server.FailDeployment(r.PathValue("id"))
+}
+
+func (a *Agent) promoteDeployment(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req api.DeploymentPromoteRequest
+	if err := decode(r, &req); err != nil {
+		return nil, err
+	}
+	if req.DeploymentID != "" && req.DeploymentID != r.PathValue("id") {
+		return nil, codef(400, "Deployment ID does not match")
+	}
+	return &api.DeploymentUpdateResponse{}, a.cfg.Server.PromoteDeployment(r.PathValue("id"), req.All, req.Groups)
 }
 
 func (a *Agent) pauseDeployment(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -109,7 +109,9 @@ func (r *run) startDeployment(tg *api.TaskGroup, s sets, inplace, breaking, plac
 	deadline := deref(tg.Update.ProgressDeadline)
 	d.TaskGroups[*tg.Name] = &api.DeploymentState{
 		AutoRevert: deref(tg.Update.AutoRevert), ProgressDeadline: deadline, RequireProgressBy: r.now.Add(deadline), DesiredTotal: total,
+		DesiredCanaries: wantedCanaries(tg, breaking),
 	}
+	d.StatusDescription = r.promotion(d)
 }
 
 func (r *run) groupHealthy(tg *api.TaskGroup) bool {

@@ -16,6 +16,7 @@ type placement struct {
 	name     string
 	prev     *api.Allocation
 	failed   bool // replaces one that failed: counts as a reschedule
+	canary   bool
 	stopPrev bool // a destructive update: the old one goes only if the new one fits
 }
 
@@ -106,6 +107,7 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	r.cutOff(tg, &s, d)
 	r.back(&s, d)
 	r.delay(tg, s.later, d)
+	canaries := r.canaries(tg, &s, d)
 
 	// Names are those of everything that is or will be there again.
 	taken := map[int]bool{}
@@ -130,6 +132,10 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 		place = r.missing(tg, s, taken)
 	}
 	r.startDeployment(tg, s, len(inplace), len(breaking), len(place))
+	byIndex(breaking)
+	if r.canarying(tg) {
+		limit = 0
+	}
 	paused := r.deployment != nil && (r.deployment.Status == api.DeploymentStatusFailed || r.deployment.Status == api.DeploymentStatusPaused)
 	if !paused {
 		d.Place += uint64(len(place))
@@ -138,6 +144,9 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 			r.stop(Stop{Alloc: a, Description: descRescheduled})
 		}
 		limit = max(0, limit-len(place))
+		more := r.newCanaries(tg, canaries, breaking)
+		d.Canary += uint64(len(more))
+		place = append(place, more...)
 	} else {
 		place = slices.DeleteFunc(place, func(p placement) bool { return p.prev == nil })
 	}
@@ -147,12 +156,11 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	}
 	d.DestructiveUpdate += uint64(n)
 	d.Ignore += uint64(len(breaking) - n)
-	byIndex(breaking)
 	for _, a := range breaking[:n] {
 		destructive = append(destructive, placement{tg: tg, name: a.Name, prev: a, stopPrev: true})
 	}
 	place = append(place, r.migrate(tg, s.migrate, d)...)
-	complete = len(destructive)+len(breaking)+len(inplace)+len(place)+len(s.migrate)+len(s.failed)+len(s.later) == 0 && r.groupHealthy(tg)
+	complete = len(destructive)+len(breaking)+len(inplace)+len(place)+len(s.migrate)+len(s.failed)+len(s.later) == 0 && !r.canarying(tg) && r.groupHealthy(tg)
 	return destructive, place, complete
 }
 

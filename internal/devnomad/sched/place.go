@@ -178,6 +178,9 @@ func (r *run) place(ps []placement) {
 		a := r.newAlloc(r.job, p.tg, p.name, o, m)
 		if r.deployment != nil && state.DeploymentActive(r.deployment) {
 			a.DeploymentID = r.deployment.ID
+			if p.canary {
+				a.DeploymentStatus = &api.AllocDeploymentStatus{Canary: true}
+			}
 		}
 		if p.prev != nil {
 			r.chain(a, p)

@@ -49,8 +49,8 @@ func deploymentTimes(v *state.View) []time.Time {
 		if d.Status != api.DeploymentStatusRunning {
 			continue
 		}
-		for _, st := range d.TaskGroups {
-			if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 {
+		for g, st := range d.TaskGroups {
+			if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !waitsForPromotion(v, d, g) {
 				out = append(out, st.RequireProgressBy)
 			}
 		}
@@ -120,7 +120,8 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 			continue
 		}
 		x := *a
-		x.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: &good, Timestamp: now, ModifyIndex: tx.Index}
+		canary := a.DeploymentStatus != nil && a.DeploymentStatus.Canary
+		x.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: &good, Canary: canary, Timestamp: now, ModifyIndex: tx.Index}
 		tx.PutAlloc(&x)
 		changed = true
 		if good {
@@ -133,8 +134,9 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 			}
 		}
 	}
-	for _, st := range c.TaskGroups {
-		if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !st.RequireProgressBy.After(now) {
+	changed = autoPromote(tx, c) || changed
+	for g, st := range c.TaskGroups {
+		if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !waitsForPromotion(&tx.View, c, g) && !st.RequireProgressBy.After(now) {
 			failed = sched.DescDeployFailed
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -199,6 +200,12 @@ func (s *Server) countPlaced(tx *state.Tx, out *sched.Outcome, placed map[string
 	for group, n := range placed {
 		if st := d.TaskGroups[group]; st != nil {
 			st.PlacedAllocs += n
+		}
+	}
+	for _, a := range out.Puts {
+		st := d.TaskGroups[a.TaskGroup]
+		if h := a.DeploymentStatus; st != nil && a.DeploymentID == d.ID && h != nil && h.Canary && !slices.Contains(st.PlacedCanaries, a.ID) {
+			st.PlacedCanaries = append(slices.Clone(st.PlacedCanaries), a.ID)
 		}
 	}
 	tx.PutDeployment(d)

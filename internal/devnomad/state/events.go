@@ -8,21 +8,22 @@ import (
 
 // The types of events, as in Nomad's event stream.
 const (
-	EventJobRegistered     = "JobRegistered"
-	EventJobDeregistered   = "JobDeregistered"
-	EventEvaluation        = "EvaluationUpdated"
-	EventAllocUpdated      = "AllocationUpdated"
-	EventAllocDesired      = "AllocationUpdateDesiredStatus"
-	EventPlanResult        = "PlanResult"
-	EventDeployment        = "DeploymentStatusUpdate"
-	EventDeploymentHealth  = "DeploymentAllocHealth"
-	EventNodeRegistration  = "NodeRegistration"
-	EventNodeDeregistered  = "NodeDeregistration"
-	EventNode              = "NodeStreamEvent"
-	EventNodeDrain         = "NodeDrain"
-	EventNodeEligibility   = "NodeEligibility"
-	EventVariable          = "VariableUpdated"
-	EventSchedulerSettings = "" // Nomad publishes none
+	EventJobRegistered       = "JobRegistered"
+	EventJobDeregistered     = "JobDeregistered"
+	EventEvaluation          = "EvaluationUpdated"
+	EventAllocUpdated        = "AllocationUpdated"
+	EventAllocDesired        = "AllocationUpdateDesiredStatus"
+	EventPlanResult          = "PlanResult"
+	EventDeployment          = "DeploymentStatusUpdate"
+	EventDeploymentPromotion = "DeploymentPromotion"
+	EventDeploymentHealth    = "DeploymentAllocHealth"
+	EventNodeRegistration    = "NodeRegistration"
+	EventNodeDeregistered    = "NodeDeregistration"
+	EventNode                = "NodeStreamEvent"
+	EventNodeDrain           = "NodeDrain"
+	EventNodeEligibility     = "NodeEligibility"
+	EventVariable            = "VariableUpdated"
+	EventSchedulerSettings   = "" // Nomad publishes none
 )
 
 // Event is one change as the event stream shows it.
