@@ -2,8 +2,10 @@ package product
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
 const driverBin = "nomad-driver-caravan"
@@ -141,5 +144,70 @@ func TestGang(t *testing.T) {
 			t.Errorf("explain: %s", out)
 		}
 		p.purge(job)
+	})
+}
+
+// unfit is a gang whose preflight finds a node unfit.
+const unfit = `
+job "preflight" {
+  type = "batch"
+  meta {
+    caravan_gang = "job"
+  }
+  group "w" {
+    count = 2
+    restart {
+      attempts = 0
+      mode     = "fail"
+    }
+    task "train" {
+      driver = "caravan"
+      config {
+        command = "/bin/sleep"
+        args    = ["100000"]
+        preflight {
+          gpu     = false
+          command = "/bin/sh"
+          args    = ["-c", "[ ${node.unique.name} != gpu-1 ] || exit 1"]
+        }
+      }
+      resources {
+        cpu    = 100
+        memory = 64
+        device "nvidia/gpu" {
+          count = 8
+        }
+      }
+    }
+  }
+}
+`
+
+// TestPreflight finds a node unfit at the barrier: the gang starts without that
+// node, and is not charged for it.
+func TestPreflight(t *testing.T) {
+	onEachWithDriver(t, func(t *testing.T, p *product) {
+		source := filepath.Join(t.TempDir(), "preflight.hcl")
+		if err := os.WriteFile(source, []byte(unfit), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.must(0, "run", "--detach", source)
+		st := p.gang("preflight", "the gang runs elsewhere", func(st barrier.Status) bool { return st.Phase == "running" && states(st, "running") })
+		var nodes []string
+		for _, m := range st.Members {
+			nodes = append(nodes, m.NodeName)
+		}
+		slices.Sort(nodes)
+		if !slices.Equal(nodes, []string{"gpu-2", "gpu-3"}) {
+			t.Errorf("the gang runs on %v, want gpu-2 and gpu-3", nodes)
+		}
+		e := p.placed("preflight")
+		told := func(h httpapi.Past) bool {
+			return strings.Contains(h.Reason, "preflight has found the node unfit: /bin/sh: it exited with code 1")
+		}
+		if e.Attempts != 0 || !slices.ContainsFunc(e.History, told) {
+			t.Errorf("%d attempts, history %+v", e.Attempts, e.History)
+		}
+		p.purge("preflight")
 	})
 }

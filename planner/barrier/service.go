@@ -63,6 +63,9 @@ type Unfit struct {
 	Fault          gangapi.NodeFault
 }
 
+// Why says what was found.
+func (u Unfit) Why() string { return faultText(u.Fault) }
+
 // The service's bounds.
 const (
 	DefaultMaxPolls = 16384

@@ -186,8 +186,8 @@ func (d *Daemon) noteUnfit(u barrier.Unfit) {
 		ctx, cancel := context.WithTimeout(term, refreshTimeout)
 		defer cancel()
 		_, rec, err := d.fresh(ctx, u.Namespace, u.Job)
-		if err == nil && rec.Avoid(u.Node, u.NodeName, u.Fault.Detail, d.now(), d.cfg.Barrier.AvoidFor) {
-			d.log.Warn("a preflight has found a node unfit", "namespace", u.Namespace, "job", u.Job, "node", u.NodeName, "check", u.Fault.Check, "detail", u.Fault.Detail)
+		if err == nil && rec.Avoid(u.Node, u.NodeName, u.Why(), d.now(), d.cfg.Barrier.AvoidFor) {
+			d.log.Warn("a preflight has found a node unfit", "namespace", u.Namespace, "job", u.Job, "node", u.NodeName, "found", u.Why())
 			if err = d.records.Put(ctx, rec); err == nil {
 				d.poke(true)
 			}
