@@ -70,6 +70,10 @@ func rights() map[string]right {
 			_, _, err := c.nomad.Jobs().Plan(gpuJob(), true, w)
 			return err
 		}, "submit-job in namespace default"},
+		"user queues a job again": {acl.User, `"submit-job",`, "", func(t *testing.T, c caller, _ string) error {
+			_, err := c.caravan.Steer(t.Context(), httpapi.VerbRequeue, httpapi.SteerRequest{Namespace: "default", Job: "j"})
+			return err
+		}, "submit-job in namespace default"},
 		"user signals a member": {acl.User, `"alloc-lifecycle",`, "", func(_ *testing.T, c caller, alloc string) error {
 			_, err := c.nomad.Allocations().Stop(&api.Allocation{ID: alloc}, q)
 			return err
