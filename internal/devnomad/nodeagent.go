@@ -37,6 +37,7 @@ func (c *Cluster) listenFor(name string) (*nodeAgent, error) {
 // serveFor begins to answer.
 func (c *Cluster) serveFor(a *nodeAgent, cl *client.Client) {
 	a.handler = agent.ForClient(c.api, cl, a.address)
+	cl.ServeTasks(agent.ForTask(c.api, a.handler))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.server = c.serve(a.listener, a.handler)

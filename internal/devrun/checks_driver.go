@@ -89,3 +89,45 @@ func checkSameAllocs(d diary) Check {
 	}
 	return result("same-allocations:"+trainDriver, faults, fmt.Sprintf("%d allocations started %d times each, none was replaced", len(allocs), len(d.launches())))
 }
+
+// checkFenced: the code of a member that was cut off ran on for a while, and not
+// too long.
+func checkFenced(d diary, alloc string, cut time.Time) Check {
+	mine := d.of(alloc)
+	last := mine[len(mine)-1]
+	ran := last.at.Sub(cut)
+	var faults []string
+	if ran > fenceAfter+fenceSlack {
+		faults = append(faults, fmt.Sprintf("it ran on for %v, longer than %v", round(ran), fenceAfter+fenceSlack))
+	}
+	if ran < fenceAfter/2 {
+		faults = append(faults, fmt.Sprintf("it ended after %v already, though it may run on for %v", round(ran), fenceAfter))
+	}
+	return result("fenced:"+trainDriver, faults, fmt.Sprintf("the member's code ended %v after it was cut off", round(ran)))
+}
+
+// checkNeverTwice: no rank's code runs in two places at a time.
+func checkNeverTwice(d diary) Check {
+	var faults []string
+	// Who had a rank last, and who has it.
+	last := map[string]entry{}
+	rankOf := map[string]string{}
+	handed := 0
+	for _, e := range d {
+		if e.word == wordStart {
+			rankOf[e.alloc] = e.values["rank"]
+			if was, ok := last[rankOf[e.alloc]]; ok && was.alloc != e.alloc {
+				handed++
+			}
+		}
+		rank := rankOf[e.alloc]
+		if was, ok := last[rank]; ok && was.alloc != e.alloc && e.word != wordStart {
+			faults = append(faults, fmt.Sprintf("rank %s in %s beside %s", rank, e.alloc, was.alloc))
+		}
+		last[rank] = e
+	}
+	if len(faults) > 3 {
+		faults = append(faults[:3], fmt.Sprintf("and %d more", len(faults)-3))
+	}
+	return result("never-twice:"+trainDriver, faults, fmt.Sprintf("%d ranks went to another allocation, none while it ran in the one before", handed))
+}

@@ -43,8 +43,8 @@ var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
 // startCluster starts the back end with its three nodes and waits until they
 // are ready. The cluster has a data directory of its own, which it removes even
 // when this process is killed; dir is for the little that it reads.
-// planner is where the planner is going to listen.
-func startCluster(ctx context.Context, opts Options, play scenario, dir, planner string) (devcluster.Cluster, error) {
+// port is the planner's, on the server's machine.
+func startCluster(ctx context.Context, opts Options, play scenario, dir, port string) (devcluster.Cluster, error) {
 	plugin, err := findBinary(pluginName, opts.Plugin)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir, planner
 		}
 		source = "file:" + path
 	}
-	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl}
+	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl, Networks: play.networks}
 	for _, name := range nodeNames {
 		// The seed makes each node's GPUs its own.
 		config := fmt.Sprintf("source    = %q\nmock_seed = %q", source, name)
@@ -70,7 +70,7 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir, planner
 		}
 		plugins := []devcluster.Plugin{{Name: pluginName, Path: plugin, Config: config}}
 		if driver != "" {
-			plugins = append(plugins, devcluster.Plugin{Name: driverName, Path: driver, Config: driverConfig(dir, name, planner)})
+			plugins = append(plugins, devcluster.Plugin{Name: driverName, Path: driver, Config: driverConfig(dir, name, port)})
 		}
 		spec.Nodes = append(spec.Nodes, devcluster.Node{Name: name, Meta: map[string]string{"caravan_rack": racks[name]}, Plugins: plugins})
 	}
@@ -130,14 +130,14 @@ func backendOf(opts Options) string {
 
 // driverConfig is the task driver's. The state is in the run's directory, so
 // that the reaper finds what it is about.
-func driverConfig(dir, node, planner string) string {
+func driverConfig(dir, node, port string) string {
 	return fmt.Sprintf(`
 state_dir  = %q
 gpu_source = "mock:dgxh100"
 mock_seed  = %q
 planner {
-  addresses = ["http://%s"]
-}`, filepath.Join(dir, "tasks-"+node), node, planner)
+  addresses = ["http://%s:%s"]
+}`, filepath.Join(dir, "tasks-"+node), node, devcluster.ServerHost, port)
 }
 
 // findBinary returns the binary at the path given, else the one of that name
@@ -194,19 +194,19 @@ func readNodes(client *api.Client) (islandMap, map[string]string, error) {
 	return islands, names, nil
 }
 
-// freeAddress returns the address if nothing listens there, else one of the
+// freePort returns the address if nothing listens there, else one of the
 // system's choice.
-func freeAddress(preferred string) (string, error) {
+func freePort(preferred string) (string, error) {
 	for _, address := range []string{preferred, "127.0.0.1:0"} {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			continue
 		}
-		free := l.Addr().String()
-		if err := l.Close(); err != nil {
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err := errors.Join(err, l.Close()); err != nil {
 			return "", fmt.Errorf("find a free port: %w", err)
 		}
-		return free, nil
+		return port, nil
 	}
 	return "", errors.New("find a free port: there is none on 127.0.0.1")
 }

@@ -304,3 +304,43 @@ func (r *run) playMemberCrash(ctx context.Context) error {
 	r.report.Checks = append(r.report.Checks, checkStartTogether(d, trainDriverMembers), checkSameAllocs(d), result("failure-told:"+trainDriver, faults, "the other member's events name rank 1 and its exit code 7"))
 	return nil
 }
+
+// fenceSlack is how much later than fenceAfter a member's code may end: the
+// agent is asked every few seconds, and answers slowly while it is cut off.
+const fenceSlack = 12 * time.Second
+
+// playPartition cuts a member's node off, and joins it again when the gang runs
+// elsewhere.
+func (r *run) playPartition(ctx context.Context) error {
+	d, err := r.startDriven(ctx)
+	if err != nil {
+		return err
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	victim := seen.members(trainDriver)[0]
+	name := r.nodes[victim.node]
+	r.step(name, "cutting it off from the servers and the planner")
+	cut := time.Now()
+	if err := r.cluster.Cut(name); err != nil {
+		return err
+	}
+	d, err = r.awaitDiary(ctx, "the gang has started elsewhere", func(d diary) bool { return len(d.with(wordStart)) == 2*trainDriverMembers })
+	if err != nil {
+		return err
+	}
+	r.step(name, "joining it again")
+	if err := r.cluster.Heal(name); err != nil {
+		return err
+	}
+	if err := r.cluster.WaitReady(ctx); err != nil {
+		return err
+	}
+	if d, err = r.awaitDiary(ctx, "the gang goes on", func(later diary) bool { return len(later) > len(d)+40 }); err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkFenced(d, victim.id, cut), checkNeverTwice(d), checkStartTogether(d, trainDriverMembers))
+	return nil
+}

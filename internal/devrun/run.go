@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -154,11 +156,11 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	if !r.opts.Once {
 		preferred = config.DefaultListen
 	}
-	listen, err := freeAddress(preferred)
+	port, err := freePort(preferred)
 	if err != nil {
 		return err
 	}
-	if r.cluster, err = startCluster(ctx, r.opts, r.scenario, dir, listen); err != nil {
+	if r.cluster, err = startCluster(ctx, r.opts, r.scenario, dir, port); err != nil {
 		return err
 	}
 	r.report.Backend, r.report.NomadVersion = r.cluster.Backend(), r.cluster.Version()
@@ -185,6 +187,11 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	if err := r.makeTokens(); err != nil {
 		return err
 	}
+	server, err := url.Parse(r.cluster.Address())
+	if err != nil {
+		return fmt.Errorf("read the server's address: %w", err)
+	}
+	listen := net.JoinHostPort(server.Hostname(), port)
 	if r.planner, err = startPlanner(ctx, r.tokens, nomadURL, listen, r.plannerLog()); err != nil {
 		return err
 	}

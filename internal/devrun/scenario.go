@@ -60,6 +60,9 @@ const (
 	ScenarioAgentRestart = "agent-restart"
 	// ScenarioMemberCrash: one member fails; all start again together.
 	ScenarioMemberCrash = "member-crash"
+	// ScenarioPartition: a member's node is cut off from everybody; its code stops
+	// before its successor starts.
+	ScenarioPartition = "partition"
 )
 
 // scenario is what is played, and what the cluster is like for it.
@@ -75,6 +78,8 @@ type scenario struct {
 	faults bool
 	// driver: the task driver is needed.
 	driver bool
+	// networks: nodes have networks of their own, which can be cut.
+	networks bool
 }
 
 var scenarios = map[string]scenario{
@@ -96,6 +101,7 @@ var scenarios = map[string]scenario{
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},
+	ScenarioPartition:     {play: (*run).playPartition, driver: true, networks: true},
 }
 
 // Scenarios lists the scenarios' names, sorted.

@@ -115,6 +115,9 @@ func clientConfig(n devcluster.Node, dataDir, pluginDir, bind string, p ports, a
 	}
 	c["client"] = map[string]any{
 		"enabled": true, "servers": []string{serverRPC},
+		// Short: Nomad makes a socket deep below it for each task, whose path must
+		// not be longer than 107 characters.
+		"alloc_dir":  filepath.Join(filepath.Dir(dataDir), "a"),
 		"node_class": n.Class, "node_pool": cmp.Or(n.Pool, "default"), "meta": meta,
 		"network_interface": loopbackInterface(),
 		"options": map[string]string{

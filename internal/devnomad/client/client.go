@@ -73,6 +73,8 @@ type Client struct {
 	runners map[string]*allocRunner
 	dirty   map[string]*api.Allocation // reports not yet delivered
 	flush   chan struct{}
+	tasks   taskAPI
+	silent  []string // the tasks that had sockets when the client was stopped
 }
 
 // New returns a client that is not started.
@@ -119,6 +121,12 @@ func (c *Client) Start(ctx context.Context) error {
 	// What runs already is reported anew: the server may think it lost.
 	c.mu.Lock()
 	runners := slices.Collect(maps.Values(c.runners))
+	for _, dir := range c.silent {
+		if err := c.tasks.open(dir); err != nil {
+			c.logf("%v", err)
+		}
+	}
+	c.silent = nil
 	close(c.up)
 	c.mu.Unlock()
 	for _, r := range runners {
@@ -150,6 +158,7 @@ func (c *Client) halt() error {
 	c.up = make(chan struct{})
 	c.lose()
 	cancel, done := c.cancel, c.done
+	c.silent = c.tasks.silence()
 	c.mu.Unlock()
 	cancel()
 	<-done

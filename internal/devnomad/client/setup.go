@@ -24,6 +24,9 @@ func (t *taskRunner) setup() (map[string]string, error) {
 			return nil, fmt.Errorf("identity: %w", err)
 		}
 		t.tokens = tokens
+		if err := t.r.c.tasks.open(t.dir); err != nil {
+			t.r.c.logf("%v", err)
+		}
 		if len(t.task.Artifacts) > 0 {
 			return nil, fmt.Errorf("artifacts: the development cluster fetches no artifacts")
 		}

@@ -87,6 +87,7 @@ func (t *taskRunner) run() {
 	if t.logs != nil {
 		t.logs.close()
 	}
+	t.r.c.tasks.close(t.dir)
 	t.r.set(t.task.Name, func(s *api.TaskState) {
 		s.State = taskDead
 		if s.FinishedAt.IsZero() {

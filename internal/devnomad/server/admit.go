@@ -128,12 +128,12 @@ func (f faults) err() error {
 // text is how Nomad prints several errors.
 func (f faults) text() string {
 	if len(f) == 1 {
-		return "1 error occurred:\n\t* " + strings.ReplaceAll(f[0], "\n", "\n\t") + "\n\n"
+		return "1 error occurred:\n\t* " + f[0] + "\n\n"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d errors occurred:\n", len(f))
 	for _, s := range f {
-		b.WriteString("\t* " + strings.ReplaceAll(s, "\n", "\n\t") + "\n")
+		b.WriteString("\t* " + s + "\n")
 	}
 	b.WriteString("\n")
 	return b.String()
