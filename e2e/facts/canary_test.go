@@ -159,3 +159,32 @@ func TestCanaryFails(t *testing.T) {
 		})
 	}
 }
+
+// An update in place is a deployment too, and the members' health is seen
+// anew.
+func TestInPlaceUpdateResetsHealth(t *testing.T) {
+	each(t, func(t *testing.T, e *env) {
+		j := e.canaried(func(u *api.UpdateStrategy) { u.Canary = ptr(0) })
+		before := e.live(*j.ID)
+		first := e.deploymentIs(*j.ID, 0, api.DeploymentStatusSuccessful, "")
+		j.TaskGroups[0].Constraints = append(j.TaskGroups[0].Constraints, &api.Constraint{LTarget: "${node.datacenter}", Operand: "=", RTarget: alike})
+		e.register(j)
+		second := e.deploymentIs(*j.ID, 1, api.DeploymentStatusSuccessful, "")
+		if first.ID == second.ID || second.TaskGroups["g"].HealthyAllocs != 2 || second.TaskGroups["g"].PlacedAllocs != 2 {
+			t.Errorf("the deployment knows of its group %+v", second.TaskGroups["g"])
+		}
+		after := e.live(*j.ID)
+		if strings.Join(ids(before), " ") != strings.Join(ids(after), " ") {
+			t.Errorf("members were %v and are %v", ids(before), ids(after))
+		}
+		for _, stub := range after {
+			a, _, err := e.api.Allocations().Info(stub.ID, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.DeploymentID != second.ID || a.DeploymentStatus == nil || a.DeploymentStatus.Healthy == nil || !*a.DeploymentStatus.Healthy {
+				t.Errorf("%s belongs to deployment %s (want %s) with %+v", a.Name, a.DeploymentID, second.ID, a.DeploymentStatus)
+			}
+		}
+	})
+}

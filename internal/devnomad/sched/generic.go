@@ -132,6 +132,7 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 		place = r.missing(tg, s, taken)
 	}
 	r.startDeployment(tg, s, len(inplace), len(breaking), len(place))
+	r.adopt(inplace)
 	byIndex(breaking)
 	if r.canarying(tg) {
 		limit = 0
@@ -332,10 +333,21 @@ func (r *run) updateInPlace(tg *api.TaskGroup, a *api.Allocation) *api.Allocatio
 	}
 	u.AllocatedResources = &res
 	u.Metrics = &m.AllocationMetric
-	if r.deployment == nil || u.DeploymentID != r.deployment.ID {
-		u.DeploymentID, u.DeploymentStatus = "", nil
-	}
 	return &u
+}
+
+// adopt makes members that were updated in place part of the deployment, if
+// there is one: their health is to be seen anew.
+func (r *run) adopt(inplace []*api.Allocation) {
+	id := ""
+	if r.deployment != nil {
+		id = r.deployment.ID
+	}
+	for _, u := range inplace {
+		if u.DeploymentID != id {
+			u.DeploymentID, u.DeploymentStatus = id, nil
+		}
+	}
 }
 
 // DescBlocked is what a blocked evaluation says of itself.

@@ -160,8 +160,11 @@ func (s *Server) applyOutcome(tx *state.Tx, out *sched.Outcome) {
 	}
 	placed := map[string]int{}
 	for _, a := range out.Puts {
-		if tx.Alloc(a.ID) == nil {
+		was := tx.Alloc(a.ID)
+		if was == nil || a.DeploymentID != "" && a.DeploymentID != was.DeploymentID {
 			placed[a.TaskGroup]++
+		}
+		if was == nil {
 			if prev := tx.Alloc(a.PreviousAllocation); prev != nil {
 				p := *prev
 				p.NextAllocation = a.ID
