@@ -39,7 +39,7 @@ func (g *Gateway) keep(r *http.Request, s *submission, rec *record.Record, curre
 		return nil, nil, p
 	case refused != nil:
 		return nil, nil, fmt.Errorf("plan job: Nomad answered %d: %s", refused.status, refused.body)
-	case !undisturbed(rec, plan):
+	case !undisturbed(rec, pinned, plan):
 		return nil, nil, nil
 	}
 	return pinned, plan, nil
@@ -47,10 +47,17 @@ func (g *Gateway) keep(r *http.Request, s *submission, rec *record.Record, curre
 
 // undisturbed says whether, by Nomad's forecast, the gang stays whole where it
 // is. A running gang of which a member would be placed anew has lost that
-// member, or it has completed and would run again.
-func undisturbed(rec *record.Record, plan *api.JobPlanResponse) bool {
-	if len(plan.FailedTGAllocs) > 0 {
-		return false
+// member, or it has completed and would run again. Members that wait for a
+// place are gated, so that none is found for them.
+func undisturbed(rec *record.Record, pinned *api.Job, plan *api.JobPlanResponse) bool {
+	waits := func(name string) bool {
+		group := pinned.LookupTaskGroup(name)
+		return group != nil && !rewrite.MayPlace(group)
+	}
+	for name := range plan.FailedTGAllocs {
+		if !waits(name) {
+			return false
+		}
 	}
 	if plan.Annotations == nil {
 		return true
@@ -61,7 +68,7 @@ func undisturbed(rec *record.Record, plan *api.JobPlanResponse) bool {
 	// The canaries of an update that this submission overtakes go.
 	gone := canaryGroups(rec)
 	for name, u := range plan.Annotations.DesiredTGUpdates {
-		if gone[name] {
+		if gone[name] || waits(name) {
 			continue
 		}
 		if rec.Phase == record.PhaseRunning && u.Place+u.Stop+u.Migrate > 0 {

@@ -75,3 +75,26 @@ func TestHeldIsTriedAgain(t *testing.T) {
 		t.Error("the job was not registered again")
 	}
 }
+
+// TestUpdateWhileMembersWait: replicas that have no place yet do not keep the
+// others from being updated where they are.
+func TestUpdateWhileMembersWait(t *testing.T) {
+	three := func(version string) *api.Job {
+		job := served(version)
+		job.TaskGroups[0].Count = new(3)
+		return job
+	}
+	r := newRig(t)
+	r.submit(t, three("1"))
+	r.admit(t, record.PhaseRunning)
+	r.nomad.plan = func(api.JobPlanRequest) api.JobPlanResponse {
+		return api.JobPlanResponse{
+			FailedTGAllocs: map[string]*api.AllocationMetric{"train": {}},
+			Annotations:    &api.PlanAnnotations{DesiredTGUpdates: map[string]*api.DesiredUpdates{"train": {Place: 1}, "train-0": {DestructiveUpdate: 1}, "train-1": {DestructiveUpdate: 1}}},
+		}
+	}
+	r.submit(t, three("2"))
+	if rec := r.records.data[key]; rec.Rollout == nil || rec.Phase != record.PhaseRunning || len(rec.Members) != 2 {
+		t.Errorf("record %+v, want an update of the two that run", rec)
+	}
+}
