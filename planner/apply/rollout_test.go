@@ -207,30 +207,8 @@ func TestRolloutStopsAnywhere(t *testing.T) {
 				e := apply.NewExecutor(f.client, f, options())
 				run(t, f, e, "running", settledJob("serve", 3))
 				f.resubmit(served("none", 3, 8, 1, map[string]string{"V": "2"}))
-				began, dead, created := f.writes, false, len(f.allocs)
-				f.fail = func(i int, _ string, after bool) int {
-					dead = dead || i == began+n && after == late
-					if dead {
-						return http.StatusServiceUnavailable
-					}
-					return 0
-				}
-				for range 40 {
-					v := f.view()
-					e.Execute(t.Context(), v, decide(f, v))
-					f.oneHolder()
-					if len(f.places()) < 3 {
-						t.Error("a member is missing")
-					}
-					f.tick()
-					if dead {
-						f.fail, dead = nil, false
-						e = apply.NewExecutor(f.client, f, options())
-					}
-					if through(3, "2")(f.view()) {
-						break
-					}
-				}
+				began, created := f.writes, len(f.allocs)
+				f.dies(began+n, late, 3, "2")
 				placed(t, f, f.view(), "serve", 3)
 				if !through(3, "2")(f.view()) {
 					t.Fatalf("the update never ends: %v", f.log[began:])
@@ -243,6 +221,36 @@ func TestRolloutStopsAnywhere(t *testing.T) {
 		}
 		if total < 8 {
 			t.Errorf("only %d writes", total)
+		}
+	}
+}
+
+// dies lets the planner die before or after a write, and another one go on,
+// until the update is through.
+func (f *fakeNomad) dies(write int, late bool, members int, version string) {
+	f.t.Helper()
+	e, dead := apply.NewExecutor(f.client, f, options()), false
+	f.fail = func(i int, _ string, after bool) int {
+		dead = dead || i == write && after == late
+		if dead {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	for range 60 {
+		v := f.view()
+		e.Execute(f.t.Context(), v, decide(f, v))
+		f.oneHolder()
+		if len(f.places()) < members {
+			f.t.Error("a member is missing")
+		}
+		f.tick()
+		if dead {
+			f.fail, dead = nil, false
+			e = apply.NewExecutor(f.client, f, options())
+		}
+		if through(members, version)(f.view()) {
+			return
 		}
 	}
 }

@@ -24,6 +24,17 @@ func (r *rig) update(t *testing.T) *api.Deployment {
 	rec := r.records.data[key]
 	rec.Rollout.Canary.Members = []model.Member{{Group: "train", Index: 0, Node: "bbbbbbbb-0002", GPUs: gpus("c"), Slot: 7}}
 	r.records.data[key] = rec
+	r.beside(t, rec)
+	d := decodeAnswer[*api.Deployment](t, r.do("GET", "/v1/job/train/deployment", nil))
+	if d == nil {
+		t.Fatal("the update is no deployment")
+	}
+	return d
+}
+
+// beside places the canaries of a record's update beside the members.
+func (r *rig) beside(t *testing.T, rec record.Record) {
+	t.Helper()
 	cluster, err := r.gateway.cfg.Cluster(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -37,11 +48,6 @@ func (r *rig) update(t *testing.T) *api.Deployment {
 	r.nomad.store(key, mixed)
 	r.nomad.mu.Unlock()
 	r.nomad.place(key)
-	d := decodeAnswer[*api.Deployment](t, r.do("GET", "/v1/job/train/deployment", nil))
-	if d == nil {
-		t.Fatal("the update is no deployment")
-	}
-	return d
 }
 
 // healthy is what the planner writes when it finds the canaries healthy.
@@ -186,19 +192,7 @@ func TestStoppedCanaryStopsNoGang(t *testing.T) {
 	for i, node := range []string{"aaaaaaaa-0001", "bbbbbbbb-0002"} {
 		rec.Rollout.Canary.Members = append(rec.Rollout.Canary.Members, model.Member{Group: "train", Index: i, Node: node, GPUs: gpus("c" + node), Slot: 7})
 	}
-	cluster, err := r.gateway.cfg.Cluster(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	mixed, err := rewrite.Roll(nil, rewrite.Update{Before: rec.Rollout.Original, Next: rec.Original, Members: rec.Members, Canaries: rec.Rollout.Beside()}, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mixed.Namespace = new("default")
-	r.nomad.mu.Lock()
-	r.nomad.store(key, mixed)
-	r.nomad.mu.Unlock()
-	r.nomad.place(key)
+	r.beside(t, rec)
 	for _, stop := range []struct {
 		id       string
 		recalled int
