@@ -131,6 +131,11 @@ func TestStopAndFence(t *testing.T) {
 		"the fence: not armed before the servers were seen": {
 			steps: append(running(), step{9000 * sec, Tick{}, nil, Running}),
 		},
+		"the fence: the planner's word does not arm it, as an agent that cannot be asked must not end what a planner that is away leaves alone": {
+			steps: append(running(),
+				step{10 * sec, ReportAnswered{Serial: 1, Answer: gangapi.ReportAnswer{Attached: true}, At: 10 * sec}, []string{"report running e1/1 seen=0"}, Running},
+				step{9000 * sec, Tick{}, nil, Running}),
+		},
 		"the fence: nothing to stop while waiting": {
 			steps: []step{
 				{0, AgentSeen{}, nil, Joining},
