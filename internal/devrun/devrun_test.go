@@ -84,9 +84,9 @@ func TestBadOptions(t *testing.T) {
 		opts Options
 		want string
 	}{
-		"scenario": {Options{Scenario: "chaos"}, `scenario "chaos"; allowed are acl, canary, dispatch, drain, full, gang, node-loss, nomad-preemption, race, resubmit, service-update, sick-gpu, single`},
+		"scenario": {Options{Scenario: "chaos"}, `scenario "chaos"; allowed are ` + strings.Join(Scenarios(), ", ")},
 		"back end": {Options{Backend: "k8s", Plugin: "/bin/true"}, `back end "k8s"; allowed are`},
-		"plugin":   {Options{Plugin: "/nonexistent/plugin"}, "find device plugin: stat /nonexistent/plugin"},
+		"plugin":   {Options{Plugin: "/nonexistent/plugin"}, "find plugin nomad-device-caravan: stat /nonexistent/plugin"},
 		"writer": {Options{Plugin: "/nonexistent", Out: writerFunc(func([]byte) (int, error) { return 0, errors.New("pipe closed") })},
 			"pipe closed"},
 	}
