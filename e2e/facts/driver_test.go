@@ -449,3 +449,18 @@ func TestDriverLogs(t *testing.T) {
 		})
 	})
 }
+
+// raw_exec does not try again what it could not start, whatever the policy.
+func TestRawExecCannotStart(t *testing.T) {
+	each(t, func(t *testing.T, e *env) {
+		j := e.newJob(api.JobTypeBatch, alike, 1, 0, "true")
+		j.TaskGroups[0].RestartPolicy = &api.RestartPolicy{Attempts: ptr(2), Interval: ptr(time.Hour), Delay: ptr(10 * time.Millisecond), Mode: ptr("fail")}
+		j.TaskGroups[0].Tasks[0].SetConfig("command", "/no/such/command")
+		e.register(j)
+		alloc := e.only(*j.ID, api.AllocClientStatusFailed)
+		e.event(alloc.ID, "main", ofType(api.TaskDriverFailure))
+		if x := e.event(alloc.ID, "main", ofType(api.TaskNotRestarting)); x.DisplayMessage != "Error was unrecoverable" || alloc.TaskStates["main"].Restarts != 0 {
+			t.Errorf("it is not restarted because of %q, after %d restarts", x.DisplayMessage, alloc.TaskStates["main"].Restarts)
+		}
+	})
+}
