@@ -40,9 +40,16 @@ func (f *fakeNomad) more(w http.ResponseWriter, r *http.Request, key, what strin
 			return map[string]any{"Desired": n, "Running": n, "Events": []any{map[string]any{}}}
 		})})
 	case what == "/summary":
-		_ = json.NewEncoder(w).Encode(map[string]any{"JobID": *job.ID, "Summary": perGroup(job, func(n int) any {
-			return map[string]any{"Running": n, "Queued": 0}
-		})})
+		groups := perGroup(job, func(n int) any { return map[string]any{"Running": n, "Queued": 0} })
+		// Nomad keeps what it last counted of groups that the job has lost.
+		for _, version := range f.versions[key] {
+			for _, g := range version.TaskGroups {
+				if _, ok := groups[*g.Name]; !ok {
+					groups[*g.Name] = map[string]any{"Running": 0, "Queued": *g.Count}
+				}
+			}
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"JobID": *job.ID, "Summary": groups})
 	case what == "/dispatch":
 		f.dispatch(w, r, job)
 	case what == "/allocations":

@@ -221,6 +221,10 @@ func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []b
 	if err := json.Unmarshal(answer[field], &groups); err != nil || !split(rec.Original, groups) && !other(rec.Original, groups) {
 		return nil, err
 	}
+	present, err := g.groupsOf(ctx, namespace, id)
+	if err != nil {
+		return nil, err
+	}
 	merged := map[string]map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		of, _, _ := rewrite.OriginByName(rec.Original, name)
@@ -228,6 +232,9 @@ func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []b
 			merged[of] = map[string]any{}
 		}
 		for key, value := range groups[name] {
+			if !present[name] && (key == "Queued" || key == "Starting") {
+				continue // Nomad keeps what it counted before the group went
+			}
 			if merged[of][key], err = sum(merged[of][key], value); err != nil {
 				return nil, fmt.Errorf("decode %s of group %q: %w", key, name, err)
 			}
@@ -242,6 +249,19 @@ func (g *Gateway) viewGroups(ctx context.Context, namespace, id string, body []b
 		return nil, fmt.Errorf("encode groups: %w", err)
 	}
 	return answer, nil
+}
+
+// groupsOf are the names of the groups that a job has in Nomad now.
+func (g *Gateway) groupsOf(ctx context.Context, namespace, id string) (map[string]bool, error) {
+	job, err := g.current(ctx, namespace, id)
+	if err != nil || job == nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, group := range job.TaskGroups {
+		out[deref(group.Name)] = true
+	}
+	return out, nil
 }
 
 func split(original *api.Job, groups map[string]map[string]json.RawMessage) bool {
