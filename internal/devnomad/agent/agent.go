@@ -63,8 +63,31 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if h, pattern := a.mux.Handler(r); pattern == "" {
+		refuse(w, r, h)
+		return
+	}
 	a.mux.ServeHTTP(w, r)
 }
+
+// refuse answers what no handler is there for: the multiplexer knows whether
+// the path or the method is wrong, the words are Nomad's.
+func refuse(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	var asked statusOnly
+	h.ServeHTTP(&asked, r)
+	if asked.code == http.StatusMethodNotAllowed {
+		writeError(w, codef(asked.code, "Invalid method"))
+		return
+	}
+	w.WriteHeader(http.StatusNotFound)
+}
+
+// statusOnly takes an answer's status and drops the rest.
+type statusOnly struct{ code int }
+
+func (s *statusOnly) Header() http.Header            { return http.Header{} }
+func (s *statusOnly) Write(body []byte) (int, error) { return len(body), nil }
+func (s *statusOnly) WriteHeader(code int)           { s.code = code }
 
 // handler answers a request with an object or an error. A nil object is an
 // empty answer.
@@ -200,13 +223,13 @@ func parseQuery(r *http.Request) (query, error) {
 	}
 	if s := v.Get("per_page"); s != "" {
 		if q.perPage, err = strconv.Atoi(s); err != nil {
-			return q, codef(400, "Failed to parse value of %q (%v) as a int32: %v", "per_page", s, err)
+			return q, codef(400, "Expect a number for `per_page` query string parameter")
 		}
 	}
 	if s := v.Get("filter"); s != "" {
 		eval, err := bexpr.CreateEvaluator(s)
 		if err != nil {
-			return q, codef(400, "failed to read filter expression: %v", err)
+			return q, codef(400, "failed to create result paginator: failed to read filter expression: %v", err)
 		}
 		q.filter = &filter{eval: eval}
 	}
@@ -302,7 +325,7 @@ func flag(r *http.Request, name string, unset bool) (bool, error) {
 	}
 	b, err := strconv.ParseBool(s)
 	if err != nil {
-		return false, codef(400, "Failed to parse value of %q (%v) as a bool: %v", name, s, err)
+		return false, codef(500, "Failed to parse value of %q (%v) as a bool: %v", name, s, err)
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"net/http"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devnomad/state"
@@ -71,10 +72,19 @@ func (a *Agent) getAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		al := v.Alloc(r.PathValue("id"))
 		if al == nil {
-			return result{index: v.TableIndex(state.Allocs), err: codef(404, "alloc not found")}
+			return result{index: v.TableIndex(state.Allocs), err: missing("alloc", r.PathValue("id"))}
 		}
 		return result{obj: al, index: al.ModifyIndex}
 	})(w, r)
+}
+
+// missing is what Nomad says of an ID that nothing has: those of the length of
+// a UUID may be somebody's.
+func missing(what, id string) error {
+	if len(id) != len(uuid.Nil.String()) {
+		return codef(500, "%s lookup failed: index error: UUID must be 36 characters", what)
+	}
+	return codef(404, "%s not found", what)
 }
 
 func (a *Agent) stopAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -162,7 +172,7 @@ func (a *Agent) getEval(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		e := v.Eval(r.PathValue("id"))
 		if e == nil {
-			return result{index: v.TableIndex(state.Evals), err: codef(404, "eval not found")}
+			return result{index: v.TableIndex(state.Evals), err: missing("eval", r.PathValue("id"))}
 		}
 		if related {
 			c := *e
@@ -219,7 +229,7 @@ func (a *Agent) getDeployment(w http.ResponseWriter, r *http.Request) (any, erro
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		d := v.Deployment(r.PathValue("id"))
 		if d == nil {
-			return result{index: v.TableIndex(state.Deployments), err: codef(404, "deployment not found")}
+			return result{index: v.TableIndex(state.Deployments), err: missing("deployment", r.PathValue("id"))}
 		}
 		return result{obj: d, index: d.ModifyIndex}
 	})(w, r)

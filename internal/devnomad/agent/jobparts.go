@@ -49,6 +49,9 @@ func (a *Agent) evaluateJob(_ http.ResponseWriter, r *http.Request, k state.Key)
 			return nil, err
 		}
 	}
+	if req.JobID != "" && req.JobID != k.ID {
+		return nil, codef(400, "JobID not same as job name")
+	}
 	return a.cfg.Server.Evaluate(k, req.EvalOptions.ForceReschedule)
 }
 

@@ -261,13 +261,17 @@ func (a *Agent) tagJob(r *http.Request, k state.Key, name string) (any, error) {
 	if r.Method == http.MethodDelete {
 		return struct{}{}, a.cfg.Server.TagVersion(k, nil, name, nil)
 	}
-	var req struct {
-		Version     *uint64
-		Description string
-	}
+	var req api.TagVersionRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
 	}
+	version := &req.Version
+	if req.Latest {
+		if req.Version > 0 {
+			return nil, codef(500, "version must be zero when tagging latest, got: %d", req.Version)
+		}
+		version = nil
+	}
 	tag := &api.JobVersionTag{Name: name, Description: req.Description, TaggedTime: a.cfg.Server.Now().UnixNano()}
-	return struct{}{}, a.cfg.Server.TagVersion(k, req.Version, name, tag)
+	return tag, a.cfg.Server.TagVersion(k, version, name, tag)
 }

@@ -105,9 +105,9 @@ func (a *Agent) deleteNamespace(w http.ResponseWriter, r *http.Request) (any, er
 	return nil, a.write(w, func(tx *state.Tx) error {
 		switch {
 		case name == api.DefaultNamespace:
-			return codef(400, "default namespace can not be deleted")
+			return codef(500, "can not delete default namespace")
 		case tx.Namespace(name) == nil:
-			return codef(404, "namespace not found")
+			return codef(500, "namespace not found")
 		}
 		for _, j := range tx.Jobs(name) {
 			if deref(j.Status) != state.JobDead {

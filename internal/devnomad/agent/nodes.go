@@ -78,7 +78,7 @@ func (a *Agent) getNode(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		n := v.Node(r.PathValue("id"))
 		if n == nil {
-			return result{index: v.TableIndex(state.Nodes), err: codef(404, "node not found")}
+			return result{index: v.TableIndex(state.Nodes), err: missing("node", r.PathValue("id"))}
 		}
 		return result{obj: n, index: n.ModifyIndex}
 	})(w, r)

@@ -158,14 +158,8 @@ func (f *faults) job(j *api.Job) {
 	default:
 		f.addf("Invalid job type: %q", t)
 	}
-	if p := deref(j.Priority); p < 1 || p > 100 {
-		f.addf("job priority must be between [1, 100]")
-	}
 	if len(j.TaskGroups) == 0 {
 		f.addf("Missing job task groups")
-	}
-	if n := totalCount(j); n > maxCount {
-		f.addf("total count was greater than configured job_max_count: %d > %d", n, maxCount)
 	}
 	f.constraints(j.Constraints)
 	seen := map[string]int{}
@@ -181,10 +175,12 @@ func (f *faults) job(j *api.Job) {
 		if deref(j.Type) == api.JobTypeSystem && deref(tg.Count) > 1 {
 			f.addf("Job task group %s has count %d. Count cannot exceed 1 with system scheduler", name, *tg.Count)
 		}
+	}
+	for _, tg := range j.TaskGroups {
 		var g faults
 		g.group(j, tg)
 		if len(g) > 0 {
-			f.addf("Task group %s validation failed: %s", name, g.text())
+			f.addf("Task group %s validation failed: %s", deref(tg.Name), g.text())
 		}
 	}
 	if j.IsPeriodic() && deref(j.Type) != api.JobTypeBatch && deref(j.Type) != api.JobTypeSysbatch {
@@ -195,6 +191,18 @@ func (f *faults) job(j *api.Job) {
 	}
 	if j.IsParameterized() && deref(j.Type) != api.JobTypeBatch && deref(j.Type) != api.JobTypeSysbatch {
 		f.addf("Parameterized job can only be used with \"batch\" or \"sysbatch\" scheduler")
+	}
+	f.limits(j)
+}
+
+// limits are those that an operator sets for all jobs; Nomad looks at them
+// last.
+func (f *faults) limits(j *api.Job) {
+	if p := deref(j.Priority); p < 1 || p > 100 {
+		f.addf("job priority must be between [1, 100]")
+	}
+	if n := totalCount(j); n > maxCount {
+		f.addf("total count was greater than configured job_max_count: %d > %d", n, maxCount)
 	}
 }
 

@@ -55,7 +55,7 @@ func (s *Server) StopAlloc(id string, noDelay, reschedule bool) (*api.AllocStopR
 	err := s.update(state.EventAllocDesired, func(tx *state.Tx) error {
 		a := tx.Alloc(id)
 		if a == nil {
-			return errorf(404, "alloc not found")
+			return errorf(404, "allocation not found")
 		}
 		c := *a
 		c.DesiredTransition.Migrate, c.DesiredTransition.NoShutdownDelay = ptr(true), &noDelay

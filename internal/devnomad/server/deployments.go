@@ -191,9 +191,9 @@ func (s *Server) FailDeployment(id string) error {
 		d := tx.Deployment(id)
 		switch {
 		case d == nil:
-			return errorf(404, "deployment not found")
+			return errorf(500, "deployment not found")
 		case !state.DeploymentActive(d):
-			return errorf(400, "can't fail terminal deployment")
+			return errorf(500, "can't fail terminal deployment")
 		}
 		c := copyDeployment(d)
 		s.failDeployment(tx, c, "Deployment marked as failed")
@@ -211,9 +211,11 @@ func (s *Server) PauseDeployment(id string, pause bool) error {
 		d := tx.Deployment(id)
 		switch {
 		case d == nil:
-			return errorf(404, "deployment not found")
+			return errorf(500, "deployment not found")
+		case !state.DeploymentActive(d) && pause:
+			return errorf(500, "can't pause terminal deployment")
 		case !state.DeploymentActive(d):
-			return errorf(400, "can't pause terminal deployment")
+			return errorf(500, "can't resume terminal deployment")
 		}
 		c := copyDeployment(d)
 		c.Status, c.StatusDescription = api.DeploymentStatusRunning, "Deployment is running"

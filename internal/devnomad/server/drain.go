@@ -15,7 +15,7 @@ func (s *Server) Drain(id string, spec *api.DrainSpec, eligible bool, meta map[s
 	err := s.update(state.EventNodeDrain, func(tx *state.Tx) error {
 		n := tx.Node(id)
 		if n == nil {
-			return errorf(404, "node not found")
+			return errorf(500, "node not found")
 		}
 		resp.NodeModifyIndex, resp.LastIndex = tx.Index, tx.Index
 		tx.EditNode(id, func(n *state.Node) { setDrain(tx, n, spec, eligible, meta) })

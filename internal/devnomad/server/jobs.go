@@ -1,8 +1,6 @@
 package server
 
 import (
-	"fmt"
-
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devnomad/sched"
@@ -187,6 +185,9 @@ func (s *Server) Evaluate(k state.Key, force bool) (*api.JobRegisterResponse, er
 func (s *Server) Scale(k state.Key, req *api.ScalingRequest) (*api.JobRegisterResponse, error) {
 	resp := &api.JobRegisterResponse{}
 	group := req.Target["Group"]
+	if group == "" {
+		return nil, errorf(400, "missing task group name for scaling action")
+	}
 	err := s.update(state.EventJobRegistered, func(tx *state.Tx) error {
 		old := tx.Job(k)
 		if old == nil {
@@ -224,6 +225,8 @@ func checkScale(tx *state.Tx, job *api.Job, tg *api.TaskGroup, req *api.ScalingR
 	switch d := tx.LatestDeployment(state.JobKey(job)); {
 	case n < 0:
 		return errorf(400, "scaling action count can't be negative")
+	case deref(job.Type) == api.JobTypeSystem && n > 1:
+		return errorf(400, "jobs of type \"system\" can only be scaled between 0 and 1")
 	case n > maxCount || totalCount(job)-deref(tg.Count)+int(n) > maxCount:
 		return errorf(500, "total count was greater than configured job_max_count: %d > %d", totalCount(job)-deref(tg.Count)+int(n), maxCount)
 	case tg.Scaling != nil && tg.Scaling.Min != nil && n < *tg.Scaling.Min:
@@ -275,11 +278,8 @@ func (s *Server) revert(tx *state.Tx, cur *api.Job, version uint64, resp *api.Jo
 // SetStable marks a version stable or not.
 func (s *Server) SetStable(k state.Key, version uint64, stable bool) error {
 	return s.update(state.EventJobRegistered, func(tx *state.Tx) error {
-		if tx.Job(k) == nil {
-			return errorf(500, "job %q not found", k.ID)
-		}
 		if !tx.EditVersion(k, version, func(j *api.Job) { j.Stable = &stable }) {
-			return errorf(500, "job %q at version %d not found", k.ID, version)
+			return errorf(500, "job %q in namespace %q at version %d not found", k.ID, k.Namespace, version)
 		}
 		return nil
 	})
@@ -288,25 +288,28 @@ func (s *Server) SetStable(k state.Key, version uint64, stable bool) error {
 // TagVersion names a version, or takes the name back when tag is nil.
 func (s *Server) TagVersion(k state.Key, version *uint64, name string, tag *api.JobVersionTag) error {
 	return s.update(state.EventJobRegistered, func(tx *state.Tx) error {
-		job := tx.Job(k)
-		if job == nil {
-			return errorf(404, "job %q not found", k.ID)
+		var v uint64
+		if job := tx.Job(k); job != nil {
+			v = *job.Version
 		}
-		v := *job.Version
 		if version != nil {
 			v = *version
 		}
+		tagged := false
 		for _, j := range tx.JobVersions(k) {
 			if j.VersionTag == nil || j.VersionTag.Name != name {
 				continue
 			}
-			if tag != nil {
-				return errorf(400, "%q already exists on a different version of job %q", name, k.ID)
+			if tag != nil && *j.Version != v {
+				return errorf(500, "tag %q already exists on a different version of job %q", name, k.ID)
 			}
-			v = *j.Version
+			v, tagged = *j.Version, true
+		}
+		if tag == nil && !tagged {
+			return errorf(500, "tag %q not found on job %q", name, k.ID)
 		}
 		if !tx.EditVersion(k, v, func(j *api.Job) { j.VersionTag = tag }) {
-			return errorf(404, "%s", fmt.Sprintf("job %q version %d not found", k.ID, v))
+			return errorf(500, "job %q version %d not found", k.ID, v)
 		}
 		return nil
 	})

@@ -157,7 +157,7 @@ func (s *Server) SetEligibility(id, eligibility string) (*api.NodeEligibilityUpd
 		n := tx.Node(id)
 		switch {
 		case n == nil:
-			return errorf(404, "node not found")
+			return errorf(500, "node not found")
 		case eligibility != api.NodeSchedulingEligible && eligibility != api.NodeSchedulingIneligible:
 			return errorf(500, "invalid scheduling eligibility %q", eligibility)
 		case n.DrainStrategy != nil && eligibility == api.NodeSchedulingEligible:
@@ -185,7 +185,7 @@ func (s *Server) EvaluateNode(id string) ([]string, error) {
 	var ids []string
 	err := s.update(state.EventEvaluation, func(tx *state.Tx) error {
 		if tx.Node(id) == nil {
-			return errorf(404, "node not found")
+			return errorf(500, "node not found")
 		}
 		ids = evalsForNode(tx, id, sched.TriggerNodeUpdate)
 		return nil
@@ -198,7 +198,7 @@ func (s *Server) Purge(id string) (*api.NodePurgeResponse, error) {
 	resp := &api.NodePurgeResponse{}
 	err := s.update(state.EventNodeDeregistered, func(tx *state.Tx) error {
 		if tx.Node(id) == nil {
-			return errorf(404, "node not found")
+			return errorf(500, "node not found")
 		}
 		tx.DeleteNode(id)
 		resp.NodeModifyIndex, resp.EvalCreateIndex = tx.Index, tx.Index

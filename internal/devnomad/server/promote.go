@@ -17,9 +17,9 @@ func (s *Server) PromoteDeployment(id string, all bool, groups []string) error {
 		d := tx.Deployment(id)
 		switch {
 		case d == nil:
-			return errorf(404, "deployment not found")
+			return errorf(500, "deployment not found")
 		case !state.DeploymentActive(d):
-			return errorf(400, "can't promote terminal deployment")
+			return errorf(500, "can't promote terminal deployment")
 		}
 		c := copyDeployment(d)
 		if err := promote(tx, c, func(g string) bool { return all || slices.Contains(groups, g) }); err != nil {
