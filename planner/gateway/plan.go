@@ -91,7 +91,7 @@ func (g *Gateway) plan(w http.ResponseWriter, r *http.Request, s *submission, di
 		}
 		annotate(resp.Diff, change)
 	}
-	resp.Warnings = joinWarnings(resp.Warnings, append([]string{note}, s.notes...))
+	resp.Warnings = joinWarnings(s.nomadsWarnings(resp.Warnings), append([]string{note}, s.notes...))
 	if err := answer(w, r, resp.JobModifyIndex, resp); err != nil {
 		g.log.Debug("answer plan", "namespace", s.namespace, "job", s.id, "error", err)
 	}

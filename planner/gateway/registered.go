@@ -34,7 +34,7 @@ func (g *Gateway) answerRegistered(w http.ResponseWriter, r *http.Request, s *su
 		header = withoutConnection(out.accepted.header)
 	}
 	notes := append([]string{g.awaitDecision(r, s, out, &resp)}, s.notes...)
-	resp.Warnings = joinWarnings(resp.Warnings, notes)
+	resp.Warnings = joinWarnings(s.nomadsWarnings(resp.Warnings), notes)
 	for name, values := range header {
 		if name != "Content-Type" {
 			w.Header()[name] = values

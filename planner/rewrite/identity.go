@@ -16,10 +16,37 @@ func identify(groups []*api.TaskGroup, was map[string]*api.TaskGroup) {
 	for _, g := range groups {
 		for _, t := range g.Tasks {
 			if t.Driver == gangspec.DriverName && !hasIdentity(t) && !runsWithout(was[nameOf(g)], t) {
-				t.Identities = append(t.Identities, gangspec.MemberIdentity())
+				t.Identities = append(t.Identities, identityLike(lookupTask(was[nameOf(g)], t.Name)))
 			}
 		}
 	}
+}
+
+// identityLike is the identity in the form that the task has which runs, nil
+// for none: it has not always had the same.
+func identityLike(was *api.Task) *api.WorkloadIdentity {
+	if was != nil {
+		for _, id := range was.Identities {
+			if gangspec.IsMemberIdentity(was, id) {
+				same := *id
+				same.Audience = slices.Clone(id.Audience)
+				return &same
+			}
+		}
+	}
+	return gangspec.MemberIdentity()
+}
+
+// lookupTask is the group's task of that name, nil for none.
+func lookupTask(g *api.TaskGroup, name string) *api.Task {
+	if g == nil {
+		return nil
+	}
+	at := slices.IndexFunc(g.Tasks, func(t *api.Task) bool { return t != nil && t.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return g.Tasks[at]
 }
 
 func hasIdentity(t *api.Task) bool {
@@ -30,11 +57,8 @@ func hasIdentity(t *api.Task) bool {
 
 // runsWithout says whether the task runs, and has had no identity so far.
 func runsWithout(g *api.TaskGroup, t *api.Task) bool {
-	if g == nil {
-		return false
-	}
-	at := slices.IndexFunc(g.Tasks, func(o *api.Task) bool { return o != nil && o.Name == t.Name })
-	return at >= 0 && g.Tasks[at].Driver == t.Driver && !hasIdentity(g.Tasks[at])
+	was := lookupTask(g, t.Name)
+	return was != nil && was.Driver == t.Driver && !hasIdentity(was)
 }
 
 // unidentify takes the identity out again. Who has written the very same gets
@@ -53,14 +77,9 @@ func unidentify(g *api.TaskGroup) {
 func keepIdentities(job, cur *api.Job) {
 	for _, g := range job.TaskGroups {
 		was := lookup(cur, nameOf(g))
-		if was == nil {
-			continue
-		}
 		for _, t := range g.Tasks {
-			for _, o := range was.Tasks {
-				if o != nil && o.Name == t.Name && hasIdentity(o) && !hasIdentity(t) {
-					t.Identities = append(t.Identities, gangspec.MemberIdentity())
-				}
+			if o := lookupTask(was, t.Name); o != nil && hasIdentity(o) && !hasIdentity(t) {
+				t.Identities = append(t.Identities, identityLike(o))
 			}
 		}
 	}

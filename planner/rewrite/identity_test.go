@@ -24,6 +24,9 @@ func ganged(t *rapid.T) drawn {
 				task.Identities = []*api.WorkloadIdentity{{Name: "caravan", Audience: []string{"caravan", "mine"}, File: true}}
 			case 1:
 				task.Identities = []*api.WorkloadIdentity{gangspec.MemberIdentity()}
+				if rapid.Bool().Draw(t, "for ever") {
+					task.Identities[0].TTL = 0
+				}
 			case 2:
 				task.Identities = []*api.WorkloadIdentity{{Name: "vault_default", Audience: []string{"vault.io"}}}
 			}
@@ -64,8 +67,8 @@ func identities(job *api.Job) (with, without int) {
 }
 
 // Whoever waits or is placed has the identity, its user sees nothing of it, and
-// it restarts nobody: what runs without it, and what runs with it after it was
-// released, stays as it is.
+// it restarts nobody: what runs without it, what runs with the one that does not
+// expire, and what runs with it after it was released, stays as it is.
 func TestIdentitiesRestartNobody(t *testing.T) {
 	c := cluster(64)
 	rapid.Check(t, func(t *rapid.T) {
@@ -90,7 +93,21 @@ func TestIdentitiesRestartNobody(t *testing.T) {
 				}
 			}
 		}
-		for name, cur := range map[string]*api.Job{"with": pinned, "without": old} {
+		// From when they did not expire.
+		forever := must(gangspec.Copy(pinned))
+		for _, g := range forever.TaskGroups {
+			for _, task := range g.Tasks {
+				for _, id := range task.Identities {
+					if gangspec.IsMemberIdentity(task, id) {
+						id.TTL = 0
+					}
+				}
+			}
+		}
+		if gangspec.Hash(must(rewrite.Strip(forever, d.job))) != gangspec.Hash(d.job) {
+			t.Fatal("the user would see a change where identities do not expire")
+		}
+		for name, cur := range map[string]*api.Job{"with": pinned, "without": old, "for ever": forever} {
 			again := must(rewrite.Repin(cur, d.job, d.members, c))
 			if diff := cmp.Diff(tasksOf(cur), tasksOf(must(gangspec.Copy(again)))); diff != "" {
 				t.Fatalf("%s: pinned again (-before +after):\n%s", name, diff)

@@ -38,7 +38,7 @@ it takes progress from DIR/progress.sock, tells the planner of it, and ends with
 exit code 1, and so takes the allocation with it, when the gang fails.
 
 Each flag's default is the variable after it, or what Nomad gives to every task.
-The task needs an identity block:  identity { name = "caravan" aud = ["caravan"] file = true }`
+The task needs an identity block:  identity { name = "caravan" aud = ["caravan"] file = true ttl = "1h" }`
 
 // joinFlags are the command line's.
 type joinFlags struct {
