@@ -78,6 +78,7 @@ func (t TLS) config() (*tls.Config, error) {
 
 var (
 	errNoLeader = errors.New("Nomad's servers have no leader")
+	errDenied   = errors.New("it does not take the task's token")
 	errNoAgent  = errors.New("its address is not set, and its socket for the task is not there")
 )
 
@@ -87,18 +88,26 @@ const maxLeader = 4 << 10
 // Attached implements agent: the agent passes the question on to a server, so
 // an answer with a leader says that it reaches one, and that one the others.
 func (n *nomadAgent) Attached(ctx context.Context) error {
-	url, client, token := n.url, n.http, ""
 	if n.socket != "" {
 		// Nomad's Task API takes any of the task's workload identities.
 		if text, err := os.ReadFile(n.tokenFile); err == nil {
 			if _, err := os.Stat(n.socket); err == nil {
-				url, client, token = "http://task"+leaderPath, n.task, strings.TrimSpace(string(text))
+				err := ask(ctx, n.task, "http://task"+leaderPath, strings.TrimSpace(string(text)))
+				if !errors.Is(err, errDenied) || n.url == leaderPath {
+					return err
+				}
+				// The token has expired, as after a long time apart. That says
+				// nothing about the agent.
 			}
 		}
 	}
-	if url == leaderPath {
+	if n.url == leaderPath {
 		return fmt.Errorf("ask local agent: %w", errNoAgent)
 	}
+	return ask(ctx, n.http, n.url, "")
+}
+
+func ask(ctx context.Context, client *http.Client, url, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("ask local agent: %w", err)
@@ -111,7 +120,11 @@ func (n *nomadAgent) Attached(ctx context.Context) error {
 		return fmt.Errorf("ask local agent: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("ask local agent: %w: it answered %s", errDenied, resp.Status)
+	default:
 		return fmt.Errorf("ask local agent: it answered %s", resp.Status)
 	}
 	var leader string

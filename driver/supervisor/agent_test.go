@@ -66,6 +66,9 @@ func TestAgent(t *testing.T) {
 	}{
 		"by its socket":                        {socket: known},
 		"the socket goes first":                {socket: answer("no", http.StatusInternalServerError), http: answer(`"a:1"`, 200), want: "it answered 500"},
+		"an expired token":                     {socket: answer("", 403), http: answer(`"a:1"`, 200)},
+		"an expired token, cut off":            {socket: answer("", 401), http: answer("No path to region", 500), want: "it answered 500"},
+		"an expired token and no address":      {socket: answer("", 403), is: errDenied},
 		"by its address":                       {http: answer(`"a:1"`, 200)},
 		"without a token by its address":       {socket: known, noToken: true, http: answer(`"a:1"`, 200)},
 		"no leader":                            {http: answer(`""`, 200), is: errNoLeader},
