@@ -24,6 +24,7 @@ var required = map[string][]string{
 	"Constraint": {"operand"},
 	"Alloc":      {"id", "node"},
 	"Member":     {"group", "index", "node"},
+	"Preempted":  {"at", "by"},
 }
 
 // Operands are those that a Constraint may have.

@@ -39,7 +39,33 @@ type Job struct {
 
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Deadline time.Time     `json:"deadline,omitzero"`
-	Preempt  string        `json:"preempt,omitempty"`
+	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
+	// or PreemptNever; "" means PreemptCheckpoint.
+	Preempt string `json:"preempt,omitempty"`
+	// Started is when the members in force were admitted; left out, they count
+	// as having run for ever.
+	Started time.Time `json:"started,omitzero"`
+	// Preempted is when the job gave way to others, the latest last.
+	Preempted []Preempted `json:"preempted,omitempty"`
+}
+
+// What a preemption may cost.
+const (
+	// PreemptCheckpoint: the work since the last checkpoint is lost, all of it
+	// where none is known.
+	PreemptCheckpoint = "checkpoint"
+	// PreemptAlways: no work is lost by a stop.
+	PreemptAlways = "always"
+	// PreemptNever: the job gives way to nobody.
+	PreemptNever = "never"
+)
+
+// Preempted is one time that a job gave way.
+type Preempted struct {
+	At time.Time `json:"at"`
+	// Namespace and By name the job that it gave way to.
+	Namespace string `json:"namespace,omitempty"`
+	By        string `json:"by"`
 }
 
 // State is where a job is in its life.

@@ -4,7 +4,51 @@ package model
 // decision for every job that was waiting.
 type Plan struct {
 	Decisions []Decision `json:"decisions"`
+	// Preemptions are the gangs that give way to some of those that wait, in the
+	// order in which they are to be stopped.
+	Preemptions []Preemption `json:"preemptions,omitempty"`
 }
+
+// Preemption takes a running gang, or the members that an elastic one can do
+// without, off what another gang is to have.
+type Preemption struct {
+	Namespace string `json:"namespace,omitempty"`
+	Job       string `json:"job"`
+	// Action is ActionPreempt or ActionShrink.
+	Action Action `json:"action"`
+	// Members are those that stop. With ActionPreempt they are whole gangs: all
+	// members in force of the job, of a group, or single ones, by the job's Gang.
+	Members []Member `json:"members"`
+	// For names the job that the room is for.
+	For JobName `json:"for"`
+	// Reason is a sentence for people, with the numbers.
+	Reason string `json:"reason"`
+	// Cost is what it is expected to lose.
+	Cost Cost `json:"cost"`
+	// Moves is the domain in which the gang could start again at once; "" where
+	// it has to wait.
+	Moves string `json:"moves,omitempty"`
+}
+
+// JobName names a job.
+type JobName struct {
+	Namespace string `json:"namespace,omitempty"`
+	ID        string `json:"id"`
+}
+
+// Cost is what a preemption loses, in GPU-seconds; a member without GPUs counts
+// as one.
+type Cost struct {
+	// Lost is the work since the last checkpoint, or since the start.
+	Lost int64 `json:"lost,omitempty"`
+	// Restart is what stopping and starting again takes.
+	Restart int64 `json:"restart,omitempty"`
+	// Placement is what the place was worth that the gang gives up.
+	Placement int64 `json:"placement,omitempty"`
+}
+
+// Total is all of it.
+func (c Cost) Total() int64 { return c.Lost + c.Restart + c.Placement }
 
 // Action is what a decision does.
 type Action string
@@ -14,6 +58,10 @@ const (
 	ActionAdmit Action = "admit"
 	// ActionWait leaves the job queued.
 	ActionWait Action = "wait"
+	// ActionPreempt stops a gang whole; it is queued again.
+	ActionPreempt Action = "preempt"
+	// ActionShrink stops the members of an elastic gang that it can do without.
+	ActionShrink Action = "shrink"
 )
 
 // Decision is about one job.
@@ -34,7 +82,7 @@ type Decision struct {
 // Detail is a reason's numbers.
 type Detail struct {
 	// Code is stable: "placed", "no_capacity", "no_domain", "no_node",
-	// "behind", "hold", "retry_later", "too_large", "invalid".
+	// "behind", "hold", "retry_later", "too_large", "invalid", "preempting".
 	Code string `json:"code,omitempty"`
 	// Level and Domain are the domain chosen, or the best of those refused.
 	// Domain is a path, outer to inner: "b1/r7".
@@ -56,6 +104,10 @@ type Detail struct {
 	// Held are the IDs of the nodes kept free for this job while it waits, in
 	// whole or in part.
 	Held []string `json:"held,omitempty"`
+	// Victims are the jobs that give way to this one, and Cost what that is
+	// expected to lose.
+	Victims []JobName `json:"victims,omitempty"`
+	Cost    Cost      `json:"cost,omitzero"`
 }
 
 // Member is one placed member of a gang.

@@ -196,6 +196,11 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	default:
 		f.add("jobs[%d] (%s).topology.mode: %q: want %q or %q", i, j.ID, j.Topology.Mode, TopologyRequire, TopologyPrefer)
 	}
+	switch j.Preempt {
+	case "", PreemptCheckpoint, PreemptAlways, PreemptNever:
+	default:
+		f.add("jobs[%d] (%s).preempt: %q: want %q, %q or %q", i, j.ID, j.Preempt, PreemptCheckpoint, PreemptAlways, PreemptNever)
+	}
 	level := j.Topology.Level
 	if level != "" && level != LevelNode && level != LevelIsland && !levels[level] {
 		f.add("jobs[%d] (%s).topology.level: %q: want %q, %q or one of the snapshot's levels", i, j.ID, level, LevelIsland, LevelNode)

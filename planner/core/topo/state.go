@@ -76,6 +76,19 @@ func (s *State) Take(node int32, c Claim) Undo {
 	return u
 }
 
+// Give gives back what somebody holds, as if it had left. What others hold too
+// must not be among it.
+func (s *State) Give(node int32, c Claim) Undo {
+	u := s.save(node)
+	r := &s.rows[node]
+	r.GPUs |= c.GPUs
+	r.Free = subtract(r.Free, model.Resources{CPUMHz: -c.Resources.CPUMHz, Cores: -c.Resources.Cores, MemoryMiB: -c.Resources.MemoryMiB, DiskMiB: -c.Resources.DiskMiB})
+	if len(c.Ports) > 0 {
+		r.Ports = slices.DeleteFunc(slices.Clone(r.Ports), func(p uint16) bool { return slices.Contains(c.Ports, p) })
+	}
+	return u
+}
+
 // Keep keeps a whole node for an owner.
 func (s *State) Keep(node, owner int32) Undo {
 	u := s.save(node)
