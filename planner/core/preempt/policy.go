@@ -1,0 +1,126 @@
+// Package preempt finds who is to give way to a gang that waits for room: the
+// gangs inside a domain where it may land whose stop costs least, and no more
+// of them than it needs.
+package preempt
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Policy says whether and how jobs give way. Its zero value stops nothing.
+type Policy struct {
+	Enabled bool `json:"enabled,omitempty"`
+	// MinPriorityGap is by how much the priority of a job must be higher than
+	// that of one that gives way to it; 0 means DefaultMinPriorityGap.
+	MinPriorityGap int `json:"min_priority_gap,omitempty"`
+	// MinRunTime is for how long a gang runs at least once it was admitted.
+	MinRunTime time.Duration `json:"min_run_time_ns,omitempty"`
+	// MaxAtOnce is how many gangs may be stopping at once to give way, so that
+	// what they save does not overrun the storage; 0 means DefaultMaxAtOnce.
+	MaxAtOnce int `json:"max_at_once,omitempty"`
+	// MaxPerHour is how many gangs may give way within an hour; 0 means
+	// DefaultMaxPerHour.
+	MaxPerHour int `json:"max_per_hour,omitempty"`
+	// MaxPerJob is how often one job gives way; 0 means DefaultMaxPerJob.
+	MaxPerJob int `json:"max_per_job,omitempty"`
+	// RestartTime is what stopping and starting again takes, for each GPU; 0
+	// means DefaultRestartTime.
+	RestartTime time.Duration `json:"restart_time_ns,omitempty"`
+}
+
+// The defaults of Policy. The gap is that of Nomad's own preemption.
+const (
+	DefaultMinPriorityGap = 10
+	DefaultMaxAtOnce      = 16
+	DefaultMaxPerHour     = 200
+	DefaultMaxPerJob      = 5
+	DefaultRestartTime    = time.Minute
+)
+
+// ErrPolicy is the error for a policy that cannot be.
+var ErrPolicy = errors.New("invalid preemption policy")
+
+// Validate reports every fault.
+func (p Policy) Validate() error {
+	var faults []error
+	for _, q := range []struct {
+		name  string
+		value int
+	}{{"min_priority_gap", p.MinPriorityGap}, {"max_at_once", p.MaxAtOnce}, {"max_per_hour", p.MaxPerHour}, {"max_per_job", p.MaxPerJob}} {
+		if q.value < 0 {
+			faults = append(faults, fmt.Errorf("%w: %s %d: want 0 or more", ErrPolicy, q.name, q.value))
+		}
+	}
+	for _, q := range []struct {
+		name  string
+		value time.Duration
+	}{{"min_run_time", p.MinRunTime}, {"restart_time", p.RestartTime}} {
+		if q.value < 0 {
+			faults = append(faults, fmt.Errorf("%w: %s %s: want 0 or more", ErrPolicy, q.name, q.value))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// WithDefaults is the policy with its zeros filled in.
+func (p Policy) WithDefaults() Policy {
+	fill := func(n *int, fallback int) {
+		if *n == 0 {
+			*n = fallback
+		}
+	}
+	fill(&p.MinPriorityGap, DefaultMinPriorityGap)
+	fill(&p.MaxAtOnce, DefaultMaxAtOnce)
+	fill(&p.MaxPerHour, DefaultMaxPerHour)
+	fill(&p.MaxPerJob, DefaultMaxPerJob)
+	if p.RestartTime == 0 {
+		p.RestartTime = DefaultRestartTime
+	}
+	return p
+}
+
+// Rights say who may take room from whom.
+type Rights interface {
+	// MayDisplace reports whether victim must give way to preemptor if that
+	// needs its room; reason says why, or why not.
+	MayDisplace(preemptor, victim *model.Job) (may bool, reason string)
+}
+
+// ByPriority are the rights of the higher priority.
+type ByPriority struct {
+	// Gap is by how much it must be higher, 1 or more.
+	Gap int
+}
+
+// MayDisplace implements Rights.
+func (r ByPriority) MayDisplace(preemptor, victim *model.Job) (bool, string) {
+	if preemptor.Priority-victim.Priority >= max(1, r.Gap) {
+		return true, fmt.Sprintf("priority %d against %d", preemptor.Priority, victim.Priority)
+	}
+	return false, fmt.Sprintf("priority %d against %d; a gap of %d is wanted", preemptor.Priority, victim.Priority, max(1, r.Gap))
+}
+
+// Exempt says why a job gives way to nobody at this time, or not to this one;
+// "" if it may. No job gives way to one that gave way to it: nothing goes back
+// and forth.
+func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
+	if victim.Preempt == model.PreemptNever {
+		return "it is never to be preempted"
+	}
+	if ran := now.Sub(victim.Started); !victim.Started.IsZero() && ran < p.MinRunTime {
+		return fmt.Sprintf("it has run for %s only; %s are granted", ran.Round(time.Second), p.MinRunTime)
+	}
+	if len(victim.Preempted) >= p.MaxPerJob {
+		return fmt.Sprintf("it has given way %d times already", len(victim.Preempted))
+	}
+	for _, gave := range preemptor.Preempted {
+		if gave.By == victim.ID && gave.Namespace == victim.Namespace {
+			return "it displaced this one before"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,352 @@
+package preempt
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Victim is something that may give way as a whole.
+type Victim struct {
+	// Holds are what it would leave behind, by node.
+	Holds []Hold
+	// Cost is what its stop loses, in GPU-seconds, 0 or more.
+	Cost int64
+	// After is the victim without which this one cannot be had, -1 if there is
+	// none: an elastic gang leaves its last members before the others.
+	After int
+}
+
+// Hold is what a victim has on one node.
+type Hold struct {
+	Node  int32
+	Claim topo.Claim
+}
+
+// Place is where the gang may land as a whole: the nodes in [Lo, Hi).
+type Place struct {
+	ID     int
+	Lo, Hi int32
+}
+
+// Problem is a gang that does not fit into any of the places.
+type Problem struct {
+	// State is what is free. It is the same again when Solve returns.
+	State *topo.State
+	// Victims are those that may give way, the ones to be preferred first.
+	Victims []Victim
+	Places  []Place
+	// Fits reports whether the gang fits into a place as the state is now.
+	Fits func(Place) bool
+	// GPUs is how many it needs.
+	GPUs int
+	// MaxVictims is how many may give way for it; 0 is no limit.
+	MaxVictims int
+	// Budget is how often Fits may be asked; 0 means DefaultBudget.
+	Budget int
+}
+
+// DefaultBudget bounds the search for one gang.
+const DefaultBudget = 4000
+
+// Solution is who gives way.
+type Solution struct {
+	// Victims are indexes, in order. The gang does not fit if one of them that
+	// no other needs is left out.
+	Victims []int
+	Place   Place
+	Cost    int64
+	// Proved: no cheaper choice exists.
+	Proved bool
+}
+
+// Solve finds the cheapest victims; false if the gang fits nowhere even without
+// all of them, or the budget was too small to find out.
+//
+// The places are looked at in the order of a lower bound of what they cost, and
+// only as long as that is below the best found. In a place, whole nodes are
+// cleared, the cheapest for what they give first, and whoever is not needed
+// after all is put back; a branch and bound then looks for something cheaper.
+func Solve(p Problem) (Solution, bool) {
+	s := &search{Problem: p, budget: p.Budget, best: Solution{Cost: -1}, proved: true}
+	if s.budget == 0 {
+		s.budget = DefaultBudget
+	}
+	s.index()
+	type option struct {
+		place Place
+		bound int64
+	}
+	var options []option
+	for _, place := range p.Places {
+		if bound, ok := s.bound(place); ok {
+			options = append(options, option{place, bound})
+		}
+	}
+	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(a.bound, b.bound) })
+	for _, o := range options {
+		if s.best.Cost >= 0 && o.bound >= s.best.Cost {
+			break
+		}
+		if s.budget <= 0 {
+			s.proved = false
+			break
+		}
+		s.look(o.place)
+	}
+	s.best.Proved = s.proved
+	return s.best, s.best.Cost >= 0
+}
+
+// search is one Solve.
+type search struct {
+	Problem
+	budget int
+	best   Solution
+	proved bool
+	// on are the victims by node, in their order.
+	on map[int32][]int
+	// needs are, by victim, those that must go before it, and itself.
+	needs [][]int
+}
+
+func (s *search) index() {
+	s.on = map[int32][]int{}
+	s.needs = make([][]int, len(s.Victims))
+	for i := range s.Victims {
+		for _, h := range s.Victims[i].Holds {
+			if at := s.on[h.Node]; len(at) == 0 || at[len(at)-1] != i {
+				s.on[h.Node] = append(at, i)
+			}
+		}
+		for v := i; v >= 0 && len(s.needs[i]) <= len(s.Victims); v = s.Victims[v].After {
+			s.needs[i] = append(s.needs[i], v)
+		}
+	}
+}
+
+// in lists the victims that hold something in a place, and those that must go
+// before them.
+func (s *search) in(place Place) []int {
+	var out []int
+	for node := place.Lo; node < place.Hi; node++ {
+		for _, v := range s.on[node] {
+			out = append(out, s.needs[v]...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// gives is how many GPUs a victim leaves behind in a place.
+func (s *search) gives(v int, place Place) int {
+	n := 0
+	for _, h := range s.Victims[v].Holds {
+		if place.Lo <= h.Node && h.Node < place.Hi {
+			n += bits.OnesCount64(h.Claim.GPUs)
+		}
+	}
+	return n
+}
+
+// bound is the least that room in a place can cost: as if every free GPU were
+// of use, and the victims could be had in part. It is false where even all of
+// them leave too little.
+func (s *search) bound(place Place) (int64, bool) {
+	lacking := s.GPUs
+	for node := place.Lo; node < place.Hi && lacking > 0; node++ {
+		if r := s.State.Row(node); r.Owner == 0 && !r.Closed {
+			lacking -= bits.OnesCount64(r.GPUs)
+		}
+	}
+	victims := s.in(place)
+	if len(victims) == 0 {
+		return 0, false
+	}
+	return s.fraction(victims, place, lacking)
+}
+
+// fraction is the least that so many GPUs of some victims cost.
+func (s *search) fraction(victims []int, place Place, lacking int) (int64, bool) {
+	if lacking <= 0 {
+		return 0, true
+	}
+	// What an elastic gang gives later is not to be had without what it gives
+	// first: the whole of it may be cheaper by the GPU.
+	type offer struct {
+		cost int64
+		gpus int
+	}
+	offers := make([]offer, 0, len(victims))
+	for _, v := range victims {
+		if n := s.gives(v, place); n > 0 {
+			offers = append(offers, offer{s.Victims[v].Cost, n})
+		}
+	}
+	slices.SortFunc(offers, func(a, b offer) int { return cmp.Compare(a.cost*int64(b.gpus), b.cost*int64(a.gpus)) })
+	var cost int64
+	for _, o := range offers {
+		if o.gpus >= lacking {
+			return cost + o.cost*int64(lacking)/int64(o.gpus), true
+		}
+		cost, lacking = cost+o.cost, lacking-o.gpus
+	}
+	return cost, false
+}
+
+// give lets a victim go, on trial.
+func (s *search) give(v int) {
+	for _, h := range s.Victims[v].Holds {
+		s.State.Give(h.Node, h.Claim)
+	}
+}
+
+// fits asks whether the gang fits without some victims.
+func (s *search) fits(place Place, without []int) bool {
+	s.budget--
+	mark := s.State.Mark()
+	for _, v := range without {
+		s.give(v)
+	}
+	ok := s.Fits(place)
+	s.State.Revert(mark)
+	return ok
+}
+
+// look looks for the cheapest victims in a place.
+func (s *search) look(place Place) {
+	victims := s.in(place)
+	if !s.fits(place, victims) {
+		return
+	}
+	for _, order := range [][]int{s.byNode(place), s.byCost(victims)} {
+		if s.budget <= 0 {
+			break
+		}
+		s.offer(place, s.prune(place, s.prefix(place, order)))
+	}
+	if !s.branch(place, victims) {
+		s.proved = false
+	}
+}
+
+// offer takes a choice if it is better than the best so far: it is cheaper, or
+// costs the same and takes fewer.
+func (s *search) offer(place Place, chosen []int) {
+	if len(chosen) == 0 || s.MaxVictims > 0 && len(chosen) > s.MaxVictims {
+		return
+	}
+	cost := s.cost(chosen)
+	if s.best.Cost < 0 || cost < s.best.Cost || cost == s.best.Cost && len(chosen) < len(s.best.Victims) {
+		slices.Sort(chosen)
+		s.best = Solution{Victims: chosen, Place: place, Cost: cost}
+	}
+}
+
+func (s *search) cost(victims []int) int64 {
+	var sum int64
+	for _, v := range victims {
+		sum += s.Victims[v].Cost
+	}
+	return sum
+}
+
+// byCost orders victims by what a GPU of theirs costs with all that must go
+// before; equals stay in their order.
+func (s *search) byCost(victims []int) []int {
+	out := slices.Clone(victims)
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(s.cost(s.needs[a]), s.cost(s.needs[b])) })
+	return s.withNeeds(out)
+}
+
+// byNode orders the victims of a place node by node: first those nodes whose
+// GPUs are had for least.
+func (s *search) byNode(place Place) []int {
+	type bundle struct {
+		victims []int
+		cost    int64
+		gpus    int
+	}
+	var bundles []bundle
+	for node := place.Lo; node < place.Hi; node++ {
+		on := s.on[node]
+		if len(on) == 0 {
+			continue
+		}
+		b := bundle{gpus: bits.OnesCount64(s.State.Row(node).GPUs)}
+		for _, v := range on {
+			b.victims = append(b.victims, s.needs[v]...)
+			for _, h := range s.Victims[v].Holds {
+				if h.Node == node {
+					b.gpus += bits.OnesCount64(h.Claim.GPUs)
+				}
+			}
+		}
+		slices.Sort(b.victims)
+		b.victims = slices.Compact(b.victims)
+		b.cost = s.cost(b.victims)
+		b.gpus = max(1, b.gpus)
+		bundles = append(bundles, b)
+	}
+	slices.SortStableFunc(bundles, func(a, b bundle) int { return cmp.Compare(a.cost*int64(b.gpus), b.cost*int64(a.gpus)) })
+	var out []int
+	for _, b := range bundles {
+		out = append(out, b.victims...)
+	}
+	return s.withNeeds(out)
+}
+
+// withNeeds lists victims once each, and each after those it needs.
+func (s *search) withNeeds(victims []int) []int {
+	seen := make(map[int]bool, len(victims))
+	out := make([]int, 0, len(victims))
+	for _, v := range victims {
+		for _, need := range slices.Backward(s.needs[v]) {
+			if !seen[need] {
+				seen[need] = true
+				out = append(out, need)
+			}
+		}
+	}
+	return out
+}
+
+// prefix is the shortest beginning of a list that leaves room enough; all of
+// it does.
+func (s *search) prefix(place Place, list []int) []int {
+	lo, hi := 1, len(list)
+	for lo < hi && s.budget > 0 {
+		mid := (lo + hi) / 2
+		if s.fits(place, list[:mid]) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return list[:hi]
+}
+
+// prune puts back whoever is not needed, the dearest first. It does so whatever
+// is left of the budget: nobody gives way for nothing.
+func (s *search) prune(place Place, chosen []int) []int {
+	kept := slices.Clone(chosen)
+	order := slices.Clone(chosen)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Victims[b].Cost, s.Victims[a].Cost) })
+	for again := true; again; {
+		again = false
+		for _, v := range order {
+			at := slices.Index(kept, v)
+			if at < 0 || slices.ContainsFunc(kept, func(k int) bool { return s.Victims[k].After == v }) {
+				continue
+			}
+			less := slices.Delete(slices.Clone(kept), at, at+1)
+			if s.fits(place, less) {
+				kept = less
+				again = again || s.Victims[v].After >= 0 // what it needed may go now
+			}
+		}
+	}
+	return kept
+}
