@@ -49,7 +49,7 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir, port st
 	if err != nil {
 		return nil, err
 	}
-	driver, err := findBinary(driverName, opts.Driver)
+	driver, err := findBinary(driverName, opts.Driver, filepath.Dir(plugin))
 	if err != nil && (play.driver || opts.Driver != "") {
 		return nil, err
 	}
@@ -140,9 +140,10 @@ planner {
 }`, filepath.Join(dir, "tasks-"+node), node, devcluster.ServerHost, port)
 }
 
-// findBinary returns the binary at the path given, else the one of that name
-// beside this program, else the one on the PATH.
-func findBinary(name, path string) (string, error) {
+// findBinary returns the binary at the path given, else the one of that name in
+// one of the directories, else the one beside this program, else the one on the
+// PATH.
+func findBinary(name, path string, dirs ...string) (string, error) {
 	if path != "" {
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("find plugin %s: %w", name, err)
@@ -150,9 +151,11 @@ func findBinary(name, path string) (string, error) {
 		return path, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
+		dirs = append(dirs, filepath.Dir(self))
+	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return filepath.Join(dir, name), nil
 		}
 	}
 	path, err := exec.LookPath(name)
