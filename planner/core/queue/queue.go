@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
 // The orders.
@@ -35,6 +36,8 @@ type Policy struct {
 	// MaxHolds is how many waiting gangs may keep nodes at once, the first ones
 	// in order; 0 means DefaultMaxHolds. The others move up, so none starves.
 	MaxHolds int `json:"max_holds,omitempty"`
+	// Preempt says whether and how jobs give way to others.
+	Preempt preempt.Policy `json:"preempt,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -51,6 +54,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
+	faults = append(faults, p.Preempt.Validate())
 	return errors.Join(faults...)
 }
 
