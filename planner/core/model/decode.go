@@ -23,6 +23,7 @@ var required = map[string][]string{
 	"DeviceAsk":  {"name", "count"},
 	"Constraint": {"operand"},
 	"Alloc":      {"id", "node"},
+	"Queue":      {"path"},
 	"Member":     {"group", "index", "node"},
 	"Preempted":  {"at", "by"},
 }

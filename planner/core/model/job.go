@@ -20,7 +20,10 @@ type Job struct {
 	// is a failed admission.
 	RetryFor string `json:"retry_for,omitempty"`
 	Priority int    `json:"priority,omitempty"`
-	Queue    string `json:"queue,omitempty"`
+	// PriorityClass is one of the names that its queue gives numbers; then that
+	// number is its priority.
+	PriorityClass string `json:"priority_class,omitempty"`
+	Queue         string `json:"queue,omitempty"`
 	// Region, Datacenters and Pool limit the nodes; "" and empty mean any, and
 	// a datacenter may be a glob ("dc*"). Pool "all" means any. Region is
 	// compared with the nodes' level of that name, where they have one;
@@ -37,7 +40,10 @@ type Job struct {
 	// admitted and running jobs.
 	Members []Member `json:"members,omitempty"`
 
+	// Duration is how long its author says that it runs, and Estimate how long
+	// others like it have run; 0 is unknown.
 	Duration time.Duration `json:"duration_ns,omitempty"`
+	Estimate time.Duration `json:"estimate_ns,omitempty"`
 	Deadline time.Time     `json:"deadline,omitzero"`
 	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
 	// or PreemptNever; "" means PreemptCheckpoint.

@@ -96,6 +96,11 @@ type Detail struct {
 	// that the job may use.
 	FreeGPUs   int `json:"free_gpus,omitempty"`
 	WantedGPUs int `json:"wanted_gpus,omitempty"`
+	// Queue is the queue that the job counts for, where queues are configured.
+	Queue string `json:"queue,omitempty"`
+	// BorrowedGPUs counts, of the GPUs placed now, those beyond the queue's
+	// guarantee: they may be reclaimed.
+	BorrowedGPUs int `json:"borrowed_gpus,omitempty"`
 	// Ahead is how many jobs are before this one in its order.
 	Ahead int `json:"ahead,omitempty"`
 	// Filtered counts the nodes refused, by reason ("constraint ${attr.x} = y",

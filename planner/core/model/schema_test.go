@@ -30,6 +30,7 @@ var enums = map[string][]string{
 	"Job.preempt":        {"", PreemptCheckpoint, PreemptAlways, PreemptNever},
 	"Topology.mode":      {"", TopologyRequire, TopologyPrefer},
 	"Constraint.operand": Operands,
+	"Queue.reclaim":      {"", ReclaimSiblings, ReclaimNone},
 }
 
 // signed are the integers that may be below 0: all others may not.

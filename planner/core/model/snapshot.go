@@ -26,6 +26,9 @@ type Snapshot struct {
 	// Allocs are all allocations that may hold something on a node: members of
 	// the jobs above, and work that Caravan does not manage.
 	Allocs []Alloc `json:"allocs,omitempty"`
+	// Queues are the queues that jobs may be in. Without any, nothing limits
+	// what a queue uses.
+	Queues []Queue `json:"queues,omitempty"`
 }
 
 // DefaultLevels are the levels above the node, outermost first. Domain is an

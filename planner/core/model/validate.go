@@ -58,6 +58,7 @@ func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 		}
 	}
 	s.validateJobs(f, levels, nodes)
+	s.validateQueues(f)
 	s.validateAllocs(f, nodes, owner)
 	return owner
 }
