@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,6 +49,11 @@ type Container struct {
 	spec Spec
 	host Host
 	env  string
+
+	// mu guards what follows, which is known once the container runs.
+	mu    sync.Mutex
+	pid   int
+	meter *exec.Meter
 }
 
 // Pull makes the image ready, which may take long, so that Start does not.
@@ -228,13 +234,42 @@ func (c *Container) Exec(ctx context.Context, spec exec.ExecSpec) (*exec.Session
 // PID is the container's first process on the host, or the client's where the
 // runtime does not tell.
 func (c *Container) PID() int {
-	if c.managed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first()
+}
+
+// first is PID with mu held. The runtime is asked until it has told once.
+func (c *Container) first() int {
+	if c.managed() && c.pid == 0 {
 		out, err := c.ask(context.Background(), "inspect", "--format", "{{.State.Pid}}", c.spec.Name)
 		if pid, bad := strconv.Atoi(strings.TrimSpace(out)); err == nil && bad == nil && pid > 0 {
-			return pid
+			c.pid = pid
 		}
 	}
-	return c.Workload.PID()
+	if c.pid == 0 {
+		return c.Workload.PID()
+	}
+	return c.pid
+}
+
+// Usage measures the container. Before its first process is there and after
+// that has ended, it is that of the client.
+func (c *Container) Usage() (exec.Usage, error) {
+	if !c.managed() {
+		return c.Workload.Usage()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first(); c.meter == nil && c.pid > 0 {
+		c.meter, _ = exec.NewMeter(c.pid) // it may have ended
+	}
+	if c.meter != nil {
+		if u, err := c.meter.Usage(); !errors.Is(err, exec.ErrNotRunning) {
+			return u, err
+		}
+	}
+	return c.Workload.Usage()
 }
 
 // Close removes the container and what was kept about it.

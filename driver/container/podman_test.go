@@ -171,6 +171,9 @@ func TestPodman(t *testing.T) {
 		if err := syscall.Kill(c.PID(), 0); err != nil {
 			t.Errorf("process %d: %v", c.PID(), err)
 		}
+		if u, err := c.Usage(); err != nil || u.Processes[c.PID()].RSSBytes == nil || len(u.Processes) != 1 {
+			t.Errorf("usage = %+v, %v, want that of the container's process %d alone", u, err, c.PID())
+		}
 		if err := c.Signal(syscall.SIGUSR1); err != nil {
 			t.Fatal(err)
 		}

@@ -48,27 +48,7 @@ func (w *Workload) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("measure workload: %w", err)
 	}
-	now := measured{at: time.Now(), processes: map[processKey]cpuTime{}}
-	u := Usage{Time: now.at, Processes: map[int]Sample{}}
-	for pid, p := range procs {
-		key := processKey{pid, p.Starttime}
-		now.processes[key] = p.cpuTime()
-		s := p.sample(w.host)
-		s.setCPU(w.last.processes[key], now.processes[key], now.at.Sub(w.last.at))
-		u.Processes[pid] = s
-	}
-	c := w.groups.count()
-	u.Total = c.memory
-	if u.Total.UsageBytes == nil {
-		u.Total.addMemory(u.Processes)
-	}
-	now.total = c.cpu.since(w.groups.base.cpu)
-	if now.total.total == nil {
-		now.total = sumCPU(now.processes)
-	}
-	u.Total.setCPU(w.last.total, now.total, now.at.Sub(w.last.at))
-	u.Total.ThrottledPeriods = minus(c.throttledPeriods, w.groups.base.throttledPeriods)
-	u.Total.ThrottledTime = minus(c.throttledTime, w.groups.base.throttledTime)
+	u, now := w.host.measure(procs, w.groups, w.last)
 	w.last = now
 	return u, nil
 }
