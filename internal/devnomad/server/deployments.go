@@ -63,18 +63,26 @@ func deploymentTimes(v *state.View) []time.Time {
 	return out
 }
 
-// watchHealth marks service allocations healthy that belong to no deployment:
-// a drain looks at it.
+// endedUnhealthy says whether a member of a service ended by itself before it
+// was found healthy: then it never will be.
+func endedUnhealthy(a *api.Allocation) bool {
+	ended := a.ClientStatus == api.AllocClientStatusFailed || a.ClientStatus == api.AllocClientStatusComplete
+	return ended && undecided(a) && a.DesiredStatus == api.AllocDesiredStatusRun && a.Job != nil && *a.Job.Type == api.JobTypeService
+}
+
+// watchHealth marks service allocations healthy or not that belong to no
+// deployment: a drain looks at it.
 func (s *Server) watchHealth(now time.Time) bool {
 	did := false
 	err := s.store.Update(state.EventAllocUpdated, now, func(tx *state.Tx) error {
 		for _, a := range tx.Allocs() {
-			if state.Terminal(a) || !undecided(a) || a.DeploymentID != "" {
+			bad := endedUnhealthy(a)
+			if state.Terminal(a) && !bad || !undecided(a) || a.DeploymentID != "" {
 				continue
 			}
-			if at := healthyAt(a); !at.IsZero() && !at.After(now) {
+			if at := healthyAt(a); bad || !at.IsZero() && !at.After(now) {
 				x := *a
-				x.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: ptr(true), Timestamp: now, ModifyIndex: tx.Index}
+				x.DeploymentStatus = &api.AllocDeploymentStatus{Healthy: ptr(!bad), Timestamp: now, ModifyIndex: tx.Index}
 				tx.PutAlloc(&x)
 				did = true
 			}
@@ -115,7 +123,7 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 		}
 		at := healthyAt(a)
 		good := !at.IsZero() && !at.After(now)
-		bad := a.ClientStatus == api.AllocClientStatusFailed
+		bad := endedUnhealthy(a)
 		if !good && !bad {
 			continue
 		}
