@@ -49,6 +49,8 @@ type Outcome struct {
 	DeploymentUpdates []*api.Deployment
 	// Failed holds, by group, why something could not be placed.
 	Failed map[string]*api.AllocationMetric
+	// FullNodes are those that system and sysbatch jobs wait for.
+	FullNodes []string
 	// Queued counts, by group, what is still to be placed.
 	Queued map[string]int
 	// Followups are delayed evaluations to create.

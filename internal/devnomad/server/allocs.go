@@ -33,7 +33,7 @@ func (s *Server) afterReport(tx *state.Tx, was, a *api.Allocation) {
 	job := tx.Job(state.Key{Namespace: a.Namespace, ID: a.JobID})
 	if a.ClientTerminalStatus() && !was.ClientTerminalStatus() {
 		if n := tx.Node(a.NodeID); n != nil {
-			s.unblock(tx, n.ComputedClass)
+			s.unblock(tx, n)
 		}
 	}
 	if job == nil || deref(job.Stop) {

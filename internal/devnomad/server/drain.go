@@ -21,7 +21,7 @@ func (s *Server) Drain(id string, spec *api.DrainSpec, eligible bool, meta map[s
 		tx.EditNode(id, func(n *state.Node) { setDrain(tx, n, spec, eligible, meta) })
 		resp.EvalIDs, resp.EvalCreateIndex = evalsForNode(tx, id, sched.TriggerNodeUpdate), tx.Index
 		if spec == nil && eligible {
-			s.unblock(tx, n.ComputedClass)
+			s.unblock(tx, n)
 		}
 		return nil
 	})

@@ -93,9 +93,10 @@ func (s *Server) process(tx *state.Tx, eval *api.Evaluation, now time.Time) {
 		tx.PutEval(f)
 		e.NextEval = f.ID
 	}
-	if len(out.Failed) == 0 {
+	if eachNode := eval.Type == api.JobTypeSystem || eval.Type == api.JobTypeSysbatch; eachNode || len(out.Failed) == 0 {
 		e.Status = api.EvalStatusComplete
 		tx.PutEval(&e)
+		s.waitForNodes(tx, &e, out)
 		return
 	}
 	s.mu.Lock()
@@ -108,18 +109,42 @@ func (s *Server) process(tx *state.Tx, eval *api.Evaluation, now time.Time) {
 		}
 		return
 	}
-	blocked := &api.Evaluation{
+	blocked := blockedAfter(&e, out)
+	s.blocked[blocked.ID] = &blockedEval{classes: out.Classes, escaped: out.Escaped}
+	e.Status, e.BlockedEval = api.EvalStatusComplete, blocked.ID
+	tx.PutEval(blocked)
+	tx.PutEval(&e)
+	s.dropOlderBlocked(tx, blocked)
+}
+
+// waitForNodes blocks an evaluation for each node that is too full: system and
+// sysbatch jobs wait for each by itself. An older one for the node is no longer
+// woken, and stays as it is for good.
+func (s *Server) waitForNodes(tx *state.Tx, eval *api.Evaluation, out *sched.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, node := range out.FullNodes {
+		for _, b := range tx.EvalsOfJob(state.Key{Namespace: eval.Namespace, ID: eval.JobID}) {
+			if b.NodeID == node {
+				delete(s.blocked, b.ID)
+			}
+		}
+		b := blockedAfter(eval, out)
+		b.NodeID = node
+		s.blocked[b.ID] = &blockedEval{}
+		tx.PutEval(b)
+	}
+}
+
+// blockedAfter is the evaluation that waits after one that could not place all.
+func blockedAfter(e *api.Evaluation, out *sched.Outcome) *api.Evaluation {
+	return &api.Evaluation{
 		ID: uuid.NewString(), Namespace: e.Namespace, JobID: e.JobID, JobModifyIndex: e.JobModifyIndex,
 		Priority: e.Priority, Type: e.Type, TriggeredBy: sched.TriggerQueued,
 		Status: api.EvalStatusBlocked, StatusDescription: sched.DescBlocked, PreviousEval: e.ID,
 		ClassEligibility: out.Classes, EscapedComputedClass: out.Escaped,
 		FailedTGAllocs: out.Failed,
 	}
-	s.blocked[blocked.ID] = &blockedEval{classes: out.Classes, escaped: out.Escaped}
-	e.Status, e.BlockedEval = api.EvalStatusComplete, blocked.ID
-	tx.PutEval(blocked)
-	tx.PutEval(&e)
-	s.dropOlderBlocked(tx, blocked)
 }
 
 // dropOlderBlocked keeps one blocked evaluation per job.
@@ -223,10 +248,10 @@ func copyDeployment(d *api.Deployment) *api.Deployment {
 	return &c
 }
 
-// unblock queues the blocked evaluations that capacity on a node of the class
-// may help: those that a unique constraint escaped, those that found the class
-// eligible, and those that never saw it.
-func (s *Server) unblock(tx *state.Tx, class string) {
+// unblock queues the blocked evaluations that capacity on a node may help: those
+// that wait for this one, those that a unique constraint escaped, those that
+// found its class eligible, and those that never saw the class.
+func (s *Server) unblock(tx *state.Tx, n *state.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range tx.EvalsWith(api.EvalStatusBlocked) {
@@ -234,7 +259,10 @@ func (s *Server) unblock(tx *state.Tx, class string) {
 		if b == nil {
 			continue
 		}
-		if ok, known := b.classes[class]; b.escaped || ok || !known {
+		ok, known := b.classes[n.ComputedClass]
+		if e.NodeID != "" {
+			b.due = b.due || e.NodeID == n.ID
+		} else if b.escaped || ok || !known {
 			b.due = true
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Server) Connect(n *state.Node) error {
 			evalsForNode(tx, n.ID, sched.TriggerNodeUpdate)
 		}
 		if n.Ready() && (!wasReady || oldClass != n.ComputedClass || !sameDevices(old, n)) {
-			s.unblock(tx, n.ComputedClass)
+			s.unblock(tx, n)
 		}
 		return nil
 	})
@@ -173,7 +173,7 @@ func (s *Server) SetEligibility(id, eligibility string) (*api.NodeEligibilityUpd
 		})
 		if eligibility == api.NodeSchedulingEligible {
 			resp.EvalIDs, resp.EvalCreateIndex = evalsForNode(tx, id, sched.TriggerNodeUpdate), tx.Index
-			s.unblock(tx, n.ComputedClass)
+			s.unblock(tx, n)
 		}
 		return nil
 	})
