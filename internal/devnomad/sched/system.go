@@ -241,8 +241,9 @@ func (s *systemRun) unplaced(m systemMember, why *metrics) {
 	}
 	if why.NodesFiltered > 0 {
 		s.out.Queued[group]--
-		if d := s.desired(group); s.eval.Type == api.JobTypeSysbatch && d.Place > 0 {
-			d.Place--
+		if s.eval.Type == api.JobTypeSysbatch {
+			// Nomad did not count those that it stopped first, and so counts below 0.
+			s.desired(group).Place--
 		}
 		s.filtered[group] = merge(s.filtered[group], why)
 		if s.out.Queued[group] <= 0 && !s.exists[group] {

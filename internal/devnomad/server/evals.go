@@ -268,8 +268,9 @@ func (s *Server) unblock(tx *state.Tx, n *state.Node) {
 	}
 }
 
-// evalsForNode creates evaluations for everything that runs on a node, and for
-// system jobs, which go to every node.
+// evalsForNode creates evaluations for what runs on a node, whether its job is
+// still there or not, and for system jobs, which go to every node. Sysbatch
+// jobs go where nodes were when somebody registered them.
 func evalsForNode(tx *state.Tx, id, trigger string) []string {
 	var ids []string
 	seen := map[state.Key]bool{}
@@ -284,13 +285,23 @@ func evalsForNode(tx *state.Tx, id, trigger string) []string {
 		}
 	}
 	for _, a := range tx.AllocsOfNode(id) {
-		k := state.Key{Namespace: a.Namespace, ID: a.JobID}
-		if job := tx.Job(k); job != nil && !(state.Terminal(a) && a.ClientTerminalStatus()) {
-			add(job)
+		if a.Job == nil {
+			continue
+		}
+		over := a.ClientTerminalStatus()
+		switch *a.Job.Type {
+		case api.JobTypeService:
+			over = over && a.ServerTerminalStatus()
+		case api.JobTypeBatch:
+		default:
+			continue
+		}
+		if !over {
+			add(a.Job)
 		}
 	}
 	for _, job := range tx.Jobs("*") {
-		if t := *job.Type; (t == api.JobTypeSystem || t == api.JobTypeSysbatch) && !deref(job.Stop) {
+		if *job.Type == api.JobTypeSystem && !deref(job.Stop) {
 			add(job)
 		}
 	}
