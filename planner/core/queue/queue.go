@@ -3,13 +3,11 @@
 package queue
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
@@ -22,14 +20,21 @@ const (
 	// OrderBestEffort has the same order, but nobody keeps anything: a large
 	// gang may wait for ever while small jobs pass it.
 	OrderBestEffort = "besteffort"
+	// OrderSJF decides on what ends soonest first, within a priority.
+	OrderSJF = "sjf"
+	// OrderFairShare decides on the queue first that has least of its share.
+	OrderFairShare = "fairshare"
 )
+
+// Orders are all of them.
+var Orders = [...]string{OrderFIFO, OrderBestEffort, OrderSJF, OrderFairShare}
 
 // ErrPolicy is the error for a policy that cannot be.
 var ErrPolicy = errors.New("invalid policy")
 
 // Policy is how the queue is worked.
 type Policy struct {
-	// Order is OrderFIFO or OrderBestEffort; "" means OrderFIFO.
+	// Order is one of Orders; "" means OrderFIFO.
 	Order string `json:"order,omitempty"`
 	// Strict: nobody passes a job that waits for room.
 	Strict bool `json:"strict,omitempty"`
@@ -46,10 +51,8 @@ const DefaultMaxHolds = 64
 // Validate reports every fault.
 func (p Policy) Validate() error {
 	var faults []error
-	switch p.Order {
-	case "", OrderFIFO, OrderBestEffort:
-	default:
-		faults = append(faults, fmt.Errorf("%w: order %q: want %q or %q", ErrPolicy, p.Order, OrderFIFO, OrderBestEffort))
+	if p.Order != "" && !slices.Contains(Orders[:], p.Order) {
+		faults = append(faults, fmt.Errorf("%w: order %q: want one of %s", ErrPolicy, p.Order, strings.Join(Orders[:], ", ")))
 	}
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
@@ -68,14 +71,4 @@ func (p Policy) Holds() int {
 	default:
 		return p.MaxHolds
 	}
-}
-
-// Sort brings jobs into the order in which they are decided on: by Nomad's
-// priority, highest first, then by submission, then by namespace and ID.
-func Sort(jobs []*model.Job) { slices.SortFunc(jobs, Compare) }
-
-// Compare is negative if a goes before b.
-func Compare(a, b *model.Job) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Submitted.Compare(b.Submitted),
-		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
 }

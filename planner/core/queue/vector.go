@@ -1,0 +1,82 @@
+package queue
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Vector is an amount of every resource that a Tree counts, in its order.
+type Vector []int64
+
+// The resources that are always counted; GPU models follow.
+const (
+	dimGPU = iota
+	dimCPU
+	dimMemory
+	fixedDims
+)
+
+// dims are the resources of a tree, by number.
+type dims struct {
+	names []string
+	at    map[string]int
+}
+
+// newDims counts GPUs, CPU and memory, and, if any queue names a model, every
+// model in the cluster by itself.
+func newDims(queues []model.Queue, models []string) dims {
+	d := dims{names: []string{model.ResourceGPU, model.ResourceCPU, model.ResourceMemory}, at: map[string]int{}}
+	var named []string
+	for i := range queues {
+		for _, quota := range []map[string]int{queues[i].Guarantee, queues[i].Borrow, queues[i].PerUser} {
+			for name := range quota {
+				if strings.HasPrefix(name, model.ResourceModel) {
+					named = append(named, name)
+				}
+			}
+		}
+	}
+	if len(named) > 0 {
+		for _, m := range models {
+			named = append(named, model.ResourceModel+m)
+		}
+	}
+	slices.Sort(named)
+	d.names = append(d.names, slices.Compact(named)...)
+	for i, name := range d.names {
+		d.at[name] = i
+	}
+	return d
+}
+
+func (d *dims) zero() Vector { return make(Vector, len(d.names)) }
+
+// GPUs is the amount's GPUs.
+func (v Vector) GPUs() int { return int(v[dimGPU]) }
+
+func (v Vector) add(o Vector) {
+	for i, n := range o {
+		v[i] += n
+	}
+}
+
+func (v Vector) sub(o Vector) {
+	for i, n := range o {
+		v[i] -= n
+	}
+}
+
+// resourceName is a resource in words.
+func resourceName(name string) string {
+	switch name {
+	case model.ResourceGPU:
+		return "GPUs"
+	case model.ResourceCPU:
+		return "MHz"
+	case model.ResourceMemory:
+		return "MiB of memory"
+	}
+	return strings.TrimPrefix(name, model.ResourceModel) + " GPUs"
+}
