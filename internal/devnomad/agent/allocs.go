@@ -72,7 +72,7 @@ func (a *Agent) getAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		al := v.Alloc(r.PathValue("id"))
 		if al == nil {
-			return result{index: v.TableIndex(state.Allocs), err: missing("alloc", r.PathValue("id"))}
+			return result{index: v.TableIndex(state.Allocs), err: missing("alloc", "", r.PathValue("id"))}
 		}
 		return result{obj: al, index: al.ModifyIndex}
 	})(w, r)
@@ -80,11 +80,19 @@ func (a *Agent) getAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // missing is what Nomad says of an ID that nothing has: those of the length of
 // a UUID may be somebody's.
-func missing(what, id string) error {
-	if len(id) != len(uuid.Nil.String()) {
-		return codef(500, "%s lookup failed: index error: UUID must be 36 characters", what)
+func missing(what, before, id string) error {
+	if err := short(what, before, id); err != nil {
+		return err
 	}
 	return codef(404, "%s not found", what)
+}
+
+// short refuses what cannot be a whole ID.
+func short(what, before, id string) error {
+	if len(id) == len(uuid.Nil.String()) {
+		return nil
+	}
+	return codef(500, "%s%s lookup failed: index error: UUID must be 36 characters", before, what)
 }
 
 func (a *Agent) stopAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -94,6 +102,9 @@ func (a *Agent) stopAlloc(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	reschedule, err := flag(r, "reschedule", false)
 	if err != nil {
+		return nil, err
+	}
+	if err := short("alloc", "", r.PathValue("id")); err != nil {
 		return nil, err
 	}
 	resp, err := a.cfg.Server.StopAlloc(r.PathValue("id"), noDelay, reschedule)
@@ -172,7 +183,7 @@ func (a *Agent) getEval(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		e := v.Eval(r.PathValue("id"))
 		if e == nil {
-			return result{index: v.TableIndex(state.Evals), err: missing("eval", r.PathValue("id"))}
+			return result{index: v.TableIndex(state.Evals), err: missing("eval", "failed to lookup eval: ", r.PathValue("id"))}
 		}
 		if related {
 			c := *e
@@ -229,7 +240,7 @@ func (a *Agent) getDeployment(w http.ResponseWriter, r *http.Request) (any, erro
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		d := v.Deployment(r.PathValue("id"))
 		if d == nil {
-			return result{index: v.TableIndex(state.Deployments), err: missing("deployment", r.PathValue("id"))}
+			return result{index: v.TableIndex(state.Deployments), err: missing("deployment", "", r.PathValue("id"))}
 		}
 		return result{obj: d, index: d.ModifyIndex}
 	})(w, r)

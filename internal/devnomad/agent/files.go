@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,8 +124,8 @@ func sendLog(w io.Writer, data []byte, offset int64, name string, plain bool) er
 	return json.NewEncoder(w).Encode(&api.StreamFrame{Offset: offset, Data: data, File: name})
 }
 
-// cat sends a file of an allocation.
-func (a *Agent) cat(w http.ResponseWriter, r *http.Request) (any, error) {
+// open opens a file or folder of an allocation.
+func (a *Agent) open(r *http.Request) (*os.File, error) {
 	c, err := a.host(r.PathValue("id"))
 	if err != nil {
 		return nil, err
@@ -138,7 +139,52 @@ func (a *Agent) cat(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, codef(404, "%v", err)
 	}
+	return f, nil
+}
+
+// cat sends a file of an allocation.
+func (a *Agent) cat(w http.ResponseWriter, r *http.Request) (any, error) {
+	f, err := a.open(r)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	_, _ = io.Copy(w, f)
 	return nil, nil
+}
+
+func (a *Agent) stat(_ http.ResponseWriter, r *http.Request) (any, error) {
+	f, err := a.open(r)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, codef(404, "%v", err)
+	}
+	return fileInfo(info), nil
+}
+
+// list tells what is in a folder of an allocation.
+func (a *Agent) list(_ http.ResponseWriter, r *http.Request) (any, error) {
+	f, err := a.open(r)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	infos, err := f.Readdir(-1)
+	if err != nil {
+		return nil, codef(500, "%v", err)
+	}
+	out := []*api.AllocFileInfo{}
+	for _, info := range infos {
+		out = append(out, fileInfo(info))
+	}
+	slices.SortFunc(out, func(x, y *api.AllocFileInfo) int { return strings.Compare(x.Name, y.Name) })
+	return out, nil
+}
+
+func fileInfo(i os.FileInfo) *api.AllocFileInfo {
+	return &api.AllocFileInfo{Name: i.Name(), IsDir: i.IsDir(), Size: i.Size(), FileMode: i.Mode().String(), ModTime: i.ModTime()}
 }

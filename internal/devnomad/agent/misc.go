@@ -52,6 +52,8 @@ func (a *Agent) routeMisc() {
 	a.handle("GET /v1/event/stream", "event-stream", a.stream)
 	a.handle("GET /v1/client/fs/logs/{id}", "read-logs", a.logs)
 	a.handle("GET /v1/client/fs/cat/{id}", "read-fs", a.cat)
+	a.handle("GET /v1/client/fs/ls/{id}", "read-fs", a.list)
+	a.handle("GET /v1/client/fs/stat/{id}", "read-fs", a.stat)
 }
 
 func (a *Agent) member() *api.AgentMember {

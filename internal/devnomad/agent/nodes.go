@@ -78,7 +78,7 @@ func (a *Agent) getNode(w http.ResponseWriter, r *http.Request) (any, error) {
 	return a.read(func(v *state.View, r *http.Request, _ query) result {
 		n := v.Node(r.PathValue("id"))
 		if n == nil {
-			return result{index: v.TableIndex(state.Nodes), err: missing("node", r.PathValue("id"))}
+			return result{index: v.TableIndex(state.Nodes), err: missing("node", "", r.PathValue("id"))}
 		}
 		return result{obj: n, index: n.ModifyIndex}
 	})(w, r)
@@ -98,6 +98,9 @@ func (a *Agent) eligibility(_ http.ResponseWriter, r *http.Request) (any, error)
 	}
 	if req.NodeID != "" && req.NodeID != r.PathValue("id") {
 		return nil, codef(400, "Node ID does not match")
+	}
+	if err := short("node", "", r.PathValue("id")); err != nil {
+		return nil, err
 	}
 	return a.cfg.Server.SetEligibility(r.PathValue("id"), req.Eligibility)
 }
