@@ -8,6 +8,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -22,6 +23,7 @@ const (
 	codeRetryLater = "retry_later"
 	codeTooLarge   = "too_large"
 	codeInvalid    = "invalid"
+	codeQuota      = "quota"
 )
 
 // cycle is one pass over the queue. All that it takes it gives back.
@@ -29,6 +31,8 @@ type cycle struct {
 	*Prepared
 	now   time.Time
 	marks [viewCount]topo.Undo
+	// ledger is what queues use; nil where there are none.
+	ledger *queue.Ledger
 	// waiting counts the jobs before the present one that stay in the queue.
 	waiting int
 	// blocked is set once a job waits for room and the policy is strict.
@@ -48,6 +52,8 @@ type cycle struct {
 	hopes map[possibleKey]possibility
 	// placedNow are the members of the present job placed in this decision.
 	placedNow []other
+	// failed are the gangs of the present job that are not placed.
+	failed []*gang
 	// given is everything placed in this plan; givenOn finds it by node, as far
 	// as indexed.
 	given   []given
@@ -92,20 +98,21 @@ type taker struct {
 
 func newCycle(p *Prepared, now time.Time) *cycle {
 	c := &cycle{Prepared: p, now: now, claims: map[possibleKey]claim{}, waits: map[possibleKey]waitAnswer{}, shares: map[possibleKey]sharedWait{}, hopes: map[possibleKey]possibility{}}
+	c.ledger = p.openLedger()
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
 	}
 	return c
 }
 
-func (c *cycle) end() {
+func (c *cycle) revert() {
 	for v := range c.views {
 		c.views[v].State.Revert(c.marks[v])
 	}
 }
 
-// decide decides on one job.
-func (c *cycle) decide(j *model.Job) model.Decision {
+// begin begins a job's turn, and ends it where nothing is to be looked at.
+func (c *cycle) begin(t *turn, j *model.Job) {
 	d := model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}}
 	d.Detail.Ahead = c.waiting
 	gangs := c.gangs(j)
@@ -113,6 +120,7 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 		d.Detail.MembersWanted += gangs[i].members
 		d.Detail.WantedGPUs += gangs[i].gpus
 	}
+	rest := t.rest[:0]
 	switch {
 	case j.Hold != "":
 		d.Reason, d.Detail.Code = j.Hold, codeHold
@@ -136,13 +144,11 @@ func (c *cycle) decide(j *model.Job) model.Decision {
 		d.Reason = fmt.Sprintf("%s is ahead and waits for room; the queue is strict, so nobody passes it", c.blocked)
 		d.Detail.Code = codeBehind
 	default:
-		c.placeAll(j, gangs, &d)
-		d.Reason = growthReason(gangs, d.Action) + d.Reason
+		for i := range gangs {
+			rest = append(rest, &gangs[i])
+		}
 	}
-	if d.Action == model.ActionWait {
-		c.waiting++
-	}
-	return d
+	*t = turn{job: j, gangs: gangs, rest: rest, placedNow: t.placedNow[:0], waits: t.waits[:0], d: d}
 }
 
 // maxTellable is up to which a time is told in hours.
@@ -167,44 +173,6 @@ func (c *cycle) constraintFaults(j *model.Job) string {
 		}
 	}
 	return strings.Join(faults, "; ")
-}
-
-// placeAll places a job's gangs one after the other, and says of each that
-// does not fit what it waits for. Of members alike that start by themselves
-// only the first is looked at: the others do not fit either.
-func (c *cycle) placeAll(j *model.Job, gangs []gang, d *model.Decision) {
-	c.placedNow = c.placedNow[:0]
-	var failed []*gang
-	var last place.Result
-	placed := 0
-	for i := range gangs {
-		g := &gangs[i]
-		if n := len(failed); n > 0 && gangOf(j) == model.GangNone && failed[n-1].groups[0] == g.groups[0] {
-			continue
-		}
-		c.prepare(j, g)
-		result, ok := c.place(g)
-		if !ok {
-			failed = append(failed, g)
-			continue
-		}
-		last = result
-		placed++
-		c.admitted(j, g, result, d)
-	}
-	d.Detail.MembersFit = len(d.Members)
-	if placed > 0 {
-		if placed > 1 {
-			last.Level, last.Domain = c.around(c.placedNow)
-		}
-		d.Action = model.ActionAdmit
-		d.Detail.Code = codePlaced
-		d.Detail.Level, d.Detail.Domain = last.Level, last.Domain
-		d.Reason = c.placedReason(j, d, last)
-	}
-	if len(failed) > 0 {
-		c.explainAll(j, failed, d)
-	}
 }
 
 // around is the smallest domain that holds all of some members.

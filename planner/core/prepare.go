@@ -33,6 +33,7 @@ func Decide(snapshot *model.Snapshot, policy Policy) (*model.Plan, error) {
 type Prepared struct {
 	policy Policy
 	levels []string
+	queues []model.Queue
 	nodes  map[string]*model.Node
 	jobs   map[jobKey]*model.Job
 	allocs map[string]*model.Alloc
@@ -55,6 +56,8 @@ type Prepared struct {
 	pending []*model.Job
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
+	// accounts is what jobs use, by queue; nil where there are no queues.
+	accounts *accounts
 }
 
 type jobKey struct{ namespace, id string }
@@ -106,6 +109,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 	for i := range snapshot.Allocs {
 		p.allocs[snapshot.Allocs[i].ID] = &snapshot.Allocs[i]
 	}
+	p.queues = snapshot.Queues
 	p.build(topo.New(snapshot))
 	return p, nil
 }
@@ -115,6 +119,7 @@ func (p *Prepared) build(tree *topo.Tree) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.allocsOn, p.membersOn = make([][]*model.Alloc, n), make([][]jobMember, n)
+	p.openAccounts()
 	p.allocsOf, p.pending, p.possible = nil, nil, map[possibleKey]possibility{}
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {
@@ -174,11 +179,9 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 		p.build(topo.New(p.snapshot()))
 	}
 	c := newCycle(p, now)
-	defer c.end()
+	defer c.revert()
 	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(p.queue()))}
-	for _, job := range p.queue() {
-		plan.Decisions = append(plan.Decisions, c.decide(job))
-	}
+	c.work(p.queue(), plan)
 	return plan
 }
 
@@ -191,7 +194,7 @@ func (p *Prepared) queue() []*model.Job {
 				p.pending = append(p.pending, j)
 			}
 		}
-		queue.Sort(p.pending)
+		p.policy.Sort(p.queueTree(), p.pending)
 	}
 	return p.pending
 }

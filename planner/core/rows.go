@@ -16,6 +16,8 @@ type holder struct {
 	gpus      uint64
 	resources model.Resources
 	ports     []uint16
+	// lost: its node is cut off, and its job does without it.
+	lost bool
 	// stays: nothing says that it ever ends by itself. A service does not, and
 	// of what Caravan does not manage nobody knows.
 	stays bool
@@ -34,12 +36,14 @@ func (p *Prepared) setRows(node int32) {
 		}
 	}
 	calm, now := empty, empty
-	for _, h := range p.holders(node) {
+	holders := p.holders(node)
+	for _, h := range holders {
 		take(&now, h)
 		if h.stays {
 			take(&calm, h)
 		}
 	}
+	p.account(node, holders)
 	for view, row := range [viewCount]topo.Row{viewNow: now, viewTrue: now, viewCalm: calm, viewEmpty: empty, viewWhole: whole} {
 		p.views[view].State.Set(node, row)
 	}
@@ -80,7 +84,7 @@ func (p *Prepared) holders(node int32) []holder {
 		key := jobKey{a.Namespace, a.Job}
 		out = append(out, holder{
 			job: key, alloc: a.ID, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
-			stays: !p.endsItself(key) && !a.Stopping,
+			stays: !p.endsItself(key) && !a.Stopping, lost: a.Lost,
 		})
 	}
 	if len(members) == 0 {

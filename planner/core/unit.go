@@ -6,6 +6,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -26,6 +27,8 @@ type gang struct {
 	grown int
 	// near is the smallest domain around those.
 	near int32
+	// refused is why its queue may not have so much.
+	refused *queue.Refusal
 }
 
 // gangs splits a job into what starts together.

@@ -27,15 +27,12 @@ func (w *wait) never() bool {
 // maxTold is how many of a job's gangs a sentence tells of.
 const maxTold = 3
 
-// explainAll says why gangs of a job do not fit, and keeps nodes for each that
-// its turn gives the right to. What is said first, and with numbers, is what
-// can still change.
-func (c *cycle) explainAll(j *model.Job, failed []*gang, d *model.Decision) {
-	waits := make([]wait, len(failed))
+// tellAll says why gangs of a job are not placed. What is said first, and with
+// numbers, is what can still change.
+func (c *cycle) tellAll(j *model.Job, waits []wait, d *model.Decision) {
 	main, forRoom := 0, false
 	var held []string
-	for i, g := range failed {
-		waits[i] = c.explain(j, g)
+	for i := range waits {
 		forRoom = forRoom || waits[i].forRoom
 		held = append(held, waits[i].detail.Held...)
 		if w := &waits[main]; waits[i].forRoom && !w.forRoom || w.never() && !waits[i].never() {
@@ -56,7 +53,7 @@ func (c *cycle) explainAll(j *model.Job, failed []*gang, d *model.Decision) {
 	}
 	reason := strings.Join(told, "; besides, ")
 	detail := &waits[main].detail
-	if len(failed) > 1 {
+	if len(waits) > 1 {
 		slices.Sort(held)
 		held = slices.Compact(held)
 	}

@@ -23,18 +23,24 @@ func NewLedger(t *Tree) *Ledger { return &Ledger{tree: t} }
 // Charge notes that a job uses an amount. never: it may not be taken away.
 func (l *Ledger) Charge(h Home, amount Vector, never bool) {
 	for at := h.leaf; at >= root; at = l.tree.nodes[at].parent {
-		l.at(&l.used, at).add(amount)
+		l.at(&l.used, at).Add(amount)
 	}
 	if never {
-		l.at(&l.never, l.holder(h)).add(amount)
+		l.at(&l.never, l.holder(h)).Add(amount)
 	}
 }
 
-// Keep keeps, of what a queue and those above it may use at most, what a job
-// needs that waits for it, so that others do not take it bit by bit.
-func (l *Ledger) Keep(h Home, amount Vector) {
+// Keep keeps, of what the queue that refused a job may use at most, what the
+// job needs, so that others do not take it bit by bit as it is given back.
+func (l *Ledger) Keep(h Home, r *Refusal, amount Vector) {
+	if r.never {
+		return
+	}
 	for at := h.leaf; at > root; at = l.tree.nodes[at].parent {
-		l.at(&l.kept, at).add(amount)
+		l.at(&l.kept, at).Add(amount)
+		if at == r.node {
+			return
+		}
 	}
 }
 

@@ -53,16 +53,45 @@ func newDims(queues []model.Queue, models []string) dims {
 
 func (d *dims) zero() Vector { return make(Vector, len(d.names)) }
 
+// Amount is an amount without heed of models.
+func (d *dims) Amount(gpus, cpuMHz, memoryMiB int) Vector {
+	v := d.zero()
+	v[dimGPU], v[dimCPU], v[dimMemory] = int64(gpus), int64(cpuMHz), int64(memoryMiB)
+	return v
+}
+
+// AddModel notes that some of an amount's GPUs are of a model.
+func (d *dims) AddModel(v Vector, name string, gpus int) {
+	if i, counted := d.at[model.ResourceModel+name]; counted {
+		v[i] += int64(gpus)
+	}
+}
+
+// Models are the models in an amount, as far as they are counted.
+func (d *dims) Models(v Vector) (out []string) {
+	for i := fixedDims; i < len(v); i++ {
+		if v[i] > 0 {
+			out = append(out, strings.TrimPrefix(d.names[i], model.ResourceModel))
+		}
+	}
+	return out
+}
+
 // GPUs is the amount's GPUs.
 func (v Vector) GPUs() int { return int(v[dimGPU]) }
 
-func (v Vector) add(o Vector) {
+// Zero reports whether it is nothing.
+func (v Vector) Zero() bool { return !slices.ContainsFunc(v, func(n int64) bool { return n != 0 }) }
+
+// Add adds another amount of the same tree.
+func (v Vector) Add(o Vector) {
 	for i, n := range o {
 		v[i] += n
 	}
 }
 
-func (v Vector) sub(o Vector) {
+// Sub takes another amount of the same tree away.
+func (v Vector) Sub(o Vector) {
 	for i, n := range o {
 		v[i] -= n
 	}

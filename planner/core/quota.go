@@ -1,0 +1,265 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// accounts is what the jobs of a cluster use, kept up to date with its nodes.
+type accounts struct {
+	tree *queue.Tree
+	// capacity is all that the cluster has.
+	capacity queue.Vector
+	byJob    map[jobKey]queue.Vector
+	onNode   []map[jobKey]queue.Vector
+}
+
+// openAccounts makes the accounts for a new tree of nodes.
+func (p *Prepared) openAccounts() {
+	p.accounts = nil
+	if len(p.queues) == 0 && !p.policy.NeedsTree() {
+		return
+	}
+	models := map[string]bool{}
+	for i := range p.tree.Kinds {
+		models[p.tree.Kinds[i].Model] = true
+	}
+	a := &accounts{tree: queue.NewTree(p.queues, slices.Sorted(maps.Keys(models))), byJob: map[jobKey]queue.Vector{}, onNode: make([]map[jobKey]queue.Vector, len(p.tree.Nodes))}
+	a.capacity = a.tree.Amount(0, 0, 0)
+	for i := range p.tree.Nodes {
+		n := p.tree.Nodes[i].Model
+		a.capacity.Add(a.tree.Amount(len(n.GPUs), n.Capacity.CPUMHz, n.Capacity.MemoryMiB))
+	}
+	p.accounts = a
+}
+
+// queueTree is nil where there are no queues.
+func (p *Prepared) queueTree() *queue.Tree {
+	if p.accounts == nil {
+		return nil
+	}
+	return p.accounts.tree
+}
+
+// account notes what jobs use on a node now. What is lost is charged to nobody:
+// its job is to get a substitute.
+func (p *Prepared) account(node int32, holders []holder) {
+	a := p.accounts
+	if a == nil {
+		return
+	}
+	for key, amount := range a.onNode[node] {
+		a.byJob[key].Sub(amount)
+	}
+	a.onNode[node] = nil
+	for i := range holders {
+		h := &holders[i]
+		if h.lost || h.job.id == "" {
+			continue
+		}
+		amount := p.amountOn(node, h.gpus, h.resources)
+		if a.onNode[node] == nil {
+			a.onNode[node] = map[jobKey]queue.Vector{}
+		}
+		for _, list := range []map[jobKey]queue.Vector{a.onNode[node], a.byJob} {
+			if list[h.job] == nil {
+				list[h.job] = a.tree.Amount(0, 0, 0)
+			}
+			list[h.job].Add(amount)
+		}
+	}
+}
+
+// amountOn is an amount on a node.
+func (p *Prepared) amountOn(node int32, gpus uint64, r model.Resources) queue.Vector {
+	amount := p.accounts.tree.Amount(bits.OnesCount64(gpus), r.CPUMHz, r.MemoryMiB)
+	for _, g := range p.tree.Nodes[node].Groups {
+		if n := bits.OnesCount64(gpus & g.Mask); n > 0 {
+			p.accounts.tree.AddModel(amount, p.tree.Kinds[g.Kind].Model, n)
+		}
+	}
+	return amount
+}
+
+// openLedger begins with what all jobs use already.
+func (p *Prepared) openLedger() *queue.Ledger {
+	if p.accounts == nil {
+		return nil
+	}
+	l := queue.NewLedger(p.accounts.tree)
+	for key, amount := range p.accounts.byJob {
+		if j := p.jobs[key]; j != nil && !amount.Zero() {
+			l.Charge(p.accounts.tree.HomeOf(j), amount, j.Preempt == model.PreemptNever)
+		}
+	}
+	return l
+}
+
+// The answers to a gang that asks for its place.
+type answer int
+
+const (
+	askYes answer = iota
+	askNo
+	// askLater: its queue has no right to so much before others had their turn.
+	askLater
+)
+
+// ask places a gang if it fits and its queue may have so much at this stage.
+func (c *cycle) ask(t *turn, g *gang, stage int) (place.Result, answer) {
+	if c.ledger == nil || !c.accounts.tree.Limited {
+		r, ok := c.place(g)
+		if !ok {
+			return r, askNo
+		}
+		if c.ledger != nil {
+			c.ledger.Charge(t.home, c.amountOf(g, r), t.never())
+		}
+		return r, askYes
+	}
+	want := c.demand(g)
+	if c.ledger.Class(t.home, want) > stage {
+		return place.Result{}, askLater
+	}
+	if g.refused = c.ledger.Check(t.home, want, t.never()); g.refused != nil {
+		return place.Result{}, askNo
+	}
+	return c.askModels(t, g, stage)
+}
+
+func (t *turn) never() bool { return t.job.Preempt == model.PreemptNever }
+
+// askModels places a gang on models of GPUs that its queue may have. Which it
+// is may be known only when it is placed.
+func (c *cycle) askModels(t *turn, g *gang, stage int) (place.Result, answer) {
+	var without []string
+	var late bool
+	defer func() {
+		if len(without) > 0 {
+			c.prepare(t.job, g)
+		}
+	}()
+	for {
+		state := c.views[viewNow].State
+		mark := state.Mark()
+		r, ok := c.place(g)
+		if !ok {
+			if late {
+				g.refused = nil
+				return r, askLater
+			}
+			return r, askNo
+		}
+		got := c.amountOf(g, r)
+		tooEarly := c.ledger.Class(t.home, got) > stage
+		refused := c.ledger.Check(t.home, got, t.never())
+		if !tooEarly && refused == nil {
+			g.refused = nil
+			c.ledger.Charge(t.home, got, t.never())
+			t.d.Detail.BorrowedGPUs += c.ledger.Borrowed(t.home, got)
+			return r, askYes
+		}
+		state.Revert(mark)
+		late = late || tooEarly
+		if refused != nil {
+			g.refused = refused
+		}
+		more := c.accounts.tree.Models(got)
+		if refused != nil && refused.Model() == "" || len(more) == 0 {
+			if refused == nil {
+				return r, askLater
+			}
+			return r, askNo
+		}
+		without = append(without, more...)
+		c.prepareWithout(t.job, g, without)
+	}
+}
+
+// prepareWithout compiles a gang's unit so that it gets none of some models.
+func (c *cycle) prepareWithout(j *model.Job, g *gang, models []string) {
+	given := g.groups
+	defer func() { g.groups = given }()
+	g.groups = make([]*model.TaskGroup, len(given))
+	for i, group := range given {
+		limited := *group
+		limited.Devices = slices.Clone(group.Devices)
+		for k := range limited.Devices {
+			d := &limited.Devices[k]
+			d.Constraints = slices.Clone(d.Constraints)
+			for _, m := range models {
+				d.Constraints = append(d.Constraints, model.Constraint{Left: "${device.model}", Operand: "!=", Right: m})
+			}
+		}
+		g.groups[i] = &limited
+	}
+	c.prepare(j, g)
+}
+
+// demand is what a gang takes wherever it is placed.
+func (c *cycle) demand(g *gang) queue.Vector {
+	out := c.accounts.tree.Amount(g.gpus, 0, 0)
+	for i, group := range g.groups {
+		n := len(g.indexes[i])
+		out.Add(c.accounts.tree.Amount(0, n*group.Resources.CPUMHz, n*group.Resources.MemoryMiB))
+	}
+	return out
+}
+
+// amountOf is what a gang takes where it has been placed.
+func (c *cycle) amountOf(g *gang, r place.Result) queue.Vector {
+	out := c.accounts.tree.Amount(0, 0, 0)
+	for i := range r.Placed {
+		at := &r.Placed[i]
+		node := c.tree.Nodes[at.Node].Model
+		ask := g.groups[at.Part].Resources
+		if ask.Cores > 0 && node.Capacity.Cores > 0 {
+			ask.CPUMHz += ask.Cores * node.Capacity.CPUMHz / node.Capacity.Cores
+		}
+		out.Add(c.amountOn(at.Node, maskOf(at.GPUs), ask))
+	}
+	return out
+}
+
+// waitFor says why a gang is not placed, and keeps for it what it has a right
+// to: nodes, if it is room that is lacking; else what its queue may use, so
+// that jobs behind it do not take that bit by bit. A queue without a right
+// keeps no nodes.
+func (c *cycle) waitFor(t *turn, g *gang) wait {
+	if g.refused == nil {
+		return c.explain(t.job, g)
+	}
+	if !g.astray {
+		if why := c.possibility(g); why.code != "" {
+			return c.explain(t.job, g)
+		}
+	}
+	truth := c.truth()
+	w := wait{reason: fmt.Sprintf("needs %s%s; %s", g.wants(), g.where(), g.refused)}
+	w.detail = model.Detail{Code: codeQuota, Filtered: truth.Filtered(g.unit.Parts[g.blocker(truth)].Request), FreeGPUs: c.freeGPUs(truth, g)}
+	if g.refused.Ever() && c.policy.Holds() > 0 && g.grown == 0 {
+		c.ledger.Keep(t.home, g.refused, c.demand(g))
+	}
+	return w
+}
+
+// borrowedReason says how much of what was placed is borrowed.
+func (c *cycle) borrowedReason(t *turn) string {
+	if t.d.Detail.BorrowedGPUs == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s of it beyond what queue %s is guaranteed, so others may claim it back", plural(t.d.Detail.BorrowedGPUs, "GPU"), c.accounts.tree.Name(t.home))
+}
+
+// nameQueue notes the queue that a job counts for.
+func (c *cycle) nameQueue(t *turn) {
+	if len(c.queues) > 0 {
+		t.d.Detail.Queue = c.accounts.tree.Name(t.home)
+	}
+}
