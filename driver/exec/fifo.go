@@ -25,6 +25,36 @@ type output struct {
 	keeper *os.File
 }
 
+// Output keeps FIFOs open for writing between the workloads of one task. Whoever
+// reads a FIFO, such as Nomad's log collector, takes it for the end when the last
+// writer has gone, and what is written afterwards is lost, or fills the FIFO.
+type Output struct{ keepers []*os.File }
+
+// HoldOutput keeps those of the paths open that are FIFOs. What cannot be opened
+// is for the workload's start to complain about.
+func HoldOutput(paths ...string) *Output {
+	held := &Output{}
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+			continue
+		}
+		if out, err := openFIFO(path); err == nil {
+			out.started()
+			held.keepers = append(held.keepers, out.keeper)
+		}
+	}
+	return held
+}
+
+// Release lets go of the FIFOs. It may be called again.
+func (o *Output) Release() {
+	for _, f := range o.keepers {
+		_ = f.Close()
+	}
+	o.keepers = nil
+}
+
 func checkOutput(field, path string) []Fault {
 	if path == "" {
 		return nil

@@ -51,6 +51,9 @@ func (r *runner) carryOutOne(a machine.Action) {
 		r.world.log.Info(a.Message, "kind", a.Kind)
 		r.world.board.tell(Event{At: time.Now(), Kind: a.Kind, Message: a.Message, Details: a.Details})
 	case machine.Finish:
+		if r.world.release != nil {
+			r.world.release()
+		}
 		r.world.board.exit(exitOf(a.Exit, time.Now()))
 	default:
 		r.carryOutOnCode(a)

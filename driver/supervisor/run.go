@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
+	"github.com/caravan-sched/caravan/driver/exec"
 	"github.com/caravan-sched/caravan/driver/gangapi"
 	"github.com/caravan-sched/caravan/driver/progress"
 	"github.com/caravan-sched/caravan/driver/supervisor/machine"
@@ -150,6 +151,7 @@ func realWorld(start Start, b *board, log hclog.Logger) (world, error) {
 	if p := start.Preflight; p != nil {
 		w.examiner = &preflightExam{spec: *p, gpus: start.Barrier.GPUs, look: lookAtGPUs(*p), command: here.examine}
 	}
+	w.release = exec.HoldOutput(start.Workload.Stdout, start.Workload.Stderr).Release
 	w.preparer = newScene(start.Files, func() (source, error) { return openProgress(start, log) })
 	return w, nil
 }

@@ -47,6 +47,9 @@ type world struct {
 	// examiner is nil without a preflight, agent without a fence.
 	examiner examiner
 	agent    agent
+	// release lets go of the task's output, once nothing is started any more; it
+	// may be nil.
+	release func()
 	// clock is the time since some moment, counted also while the host sleeps.
 	clock func() time.Duration
 	board *board
