@@ -88,6 +88,9 @@ func summary(v *state.View, j *api.Job) *api.JobSummary {
 		s.Summary[al.TaskGroup] = g
 		s.ModifyIndex = max(s.ModifyIndex, al.ModifyIndex)
 	}
+	if j.IsPeriodic() || j.IsParameterized() {
+		s.Children = v.Children(j)
+	}
 	evals := v.EvalsOfJob(k)
 	for i := len(evals) - 1; i >= 0; i-- {
 		if e := evals[i]; e.QueuedAllocations != nil {

@@ -22,10 +22,8 @@ func isCanary(a *api.Allocation) bool { return a.DeploymentStatus != nil && a.De
 func (r *run) canaries(tg *api.TaskGroup, s *sets, d *api.DesiredUpdates) []*api.Allocation {
 	var out []*api.Allocation
 	stop := func(a *api.Allocation) {
-		if !a.ClientTerminalStatus() {
-			d.Stop++
-			r.stop(Stop{Alloc: a, Description: descNotNeeded})
-		}
+		d.Stop++
+		r.stop(Stop{Alloc: a, Description: descNotNeeded})
 	}
 	running := r.deployment != nil && r.deployment.Status != api.DeploymentStatusFailed
 	s.untainted = slices.DeleteFunc(s.untainted, func(a *api.Allocation) bool {
@@ -49,7 +47,7 @@ func (r *run) canaries(tg *api.TaskGroup, s *sets, d *api.DesiredUpdates) []*api
 	}
 	s.untainted = slices.DeleteFunc(s.untainted, func(a *api.Allocation) bool {
 		gone := promoted[a.Name] && r.older(a)
-		if gone {
+		if gone && !a.ClientTerminalStatus() {
 			stop(a)
 		}
 		return gone

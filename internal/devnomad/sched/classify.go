@@ -109,7 +109,7 @@ func (r *run) classifyEnded(s *sets, a *api.Allocation) {
 		s.failed = append(s.failed, a)
 		return
 	}
-	when, ok := r.rescheduleAt(a)
+	when, ok := RescheduleAt(a)
 	if d := r.deployment; d != nil && a.DeploymentID == d.ID && state.DeploymentActive(d) && !flag(a.DesiredTransition.Reschedule) {
 		ok = false
 	}
@@ -126,8 +126,8 @@ func (r *run) classifyEnded(s *sets, a *api.Allocation) {
 	}
 }
 
-// rescheduleAt is when a failed allocation may be replaced, if ever.
-func (r *run) rescheduleAt(a *api.Allocation) (time.Time, bool) {
+// RescheduleAt is when a failed allocation may be replaced, if ever.
+func RescheduleAt(a *api.Allocation) (time.Time, bool) {
 	p := reschedulePolicy(a)
 	if p == nil || (deref(p.Attempts) == 0 && !deref(p.Unlimited)) {
 		return time.Time{}, false

@@ -194,7 +194,7 @@ func replace(as []*api.Allocation, old, new *api.Allocation) {
 // delay creates the evaluations that will replace failed allocations later.
 func (r *run) delay(tg *api.TaskGroup, later []*api.Allocation, d *api.DesiredUpdates) {
 	for _, a := range later {
-		when, _ := r.rescheduleAt(a)
+		when, _ := RescheduleAt(a)
 		f := r.followup(TriggerAllocFailure, when, "created for delayed rescheduling")
 		u := *a
 		u.FollowupEvalID = f.ID

@@ -180,6 +180,7 @@ func (s *systemRun) updates() {
 		var u *api.Allocation
 		keeps := !needsRestart(m.cur.Job, s.job, *m.tg.Name)
 		if keeps && !state.Terminal(m.cur) {
+			s.eligible = newEligibility(s.job)
 			u = s.updateInPlace(m.tg, m.cur)
 		}
 		switch {
@@ -217,6 +218,8 @@ func (s *systemRun) place() {
 		group := *m.tg.Name
 		why := &metrics{}
 		why.NodesAvailable, why.NodesInPool, why.NodePool = s.byDC, len(s.ready), deref(s.job.NodePool)
+		// What is known of a class is forgotten: each node is looked at by itself.
+		s.eligible = newEligibility(s.job)
 		o := s.choose(s.job, m.tg, []*state.Node{s.st.Node(m.node)}, nil, why)
 		if o == nil {
 			s.candidates[group]--

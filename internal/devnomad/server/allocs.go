@@ -43,9 +43,10 @@ func (s *Server) afterReport(tx *state.Tx, was, a *api.Allocation) {
 	case was.ClientStatus == api.AllocClientStatusUnknown && a.ClientStatus != api.AllocClientStatusUnknown:
 		tx.PutEval(newEval(job, sched.TriggerReconnect))
 	case a.ClientStatus == api.AllocClientStatusFailed && !was.ClientTerminalStatus() && a.DesiredStatus == api.AllocDesiredStatusRun:
-		tx.PutEval(newEval(job, sched.TriggerAllocFailure))
-	case *job.Type == api.JobTypeSystem && a.ClientTerminalStatus() && !was.ClientTerminalStatus() && a.DesiredStatus == api.AllocDesiredStatusRun:
-		tx.PutEval(newEval(job, sched.TriggerAllocFailure))
+		// What may not be replaced, as nothing of system jobs may, changes nothing.
+		if _, again := sched.RescheduleAt(a); again {
+			tx.PutEval(newEval(job, sched.TriggerAllocFailure))
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ func (s *Server) watchDeployments(now time.Time) bool {
 
 func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time) bool {
 	c := copyDeployment(d)
-	changed, failed := false, ""
+	changed, failed, revert := false, "", false
 	for _, a := range tx.AllocsOfJob(state.Key{Namespace: d.Namespace, ID: d.JobID}) {
 		st := c.TaskGroups[a.TaskGroup]
 		if a.DeploymentID != d.ID || st == nil || !undecided(a) {
@@ -137,22 +137,25 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 			st.RequireProgressBy = now.Add(st.ProgressDeadline)
 		} else {
 			st.UnhealthyAllocs++
-			if st.ProgressDeadline == 0 {
-				failed = sched.DescDeployUnhealthy
+			if _, again := sched.RescheduleAt(a); st.ProgressDeadline == 0 || !again {
+				failed, revert = sched.DescDeployUnhealthy, revert || st.AutoRevert
+			} else {
+				x.DesiredTransition.Reschedule = ptr(true)
+				tx.PutAlloc(&x)
 			}
 		}
 	}
 	changed = autoPromote(tx, c) || changed
 	for g, st := range c.TaskGroups {
 		if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !waitsForPromotion(&tx.View, c, g) && !st.RequireProgressBy.After(now) {
-			failed = sched.DescDeployFailed
+			failed, revert = sched.DescDeployFailed, revert || st.AutoRevert
 		}
 	}
 	if !changed && failed == "" {
 		return false
 	}
 	if failed != "" {
-		s.failDeployment(tx, c, failed)
+		s.failDeployment(tx, c, failed, revert)
 	}
 	tx.PutDeployment(c)
 	if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
@@ -163,27 +166,28 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 	return true
 }
 
-// failDeployment ends a deployment; with auto_revert the newest stable version
-// is registered again, whatever it is.
-func (s *Server) failDeployment(tx *state.Tx, d *api.Deployment, why string) {
+// failDeployment ends a deployment; to revert is to register the newest stable
+// version again, whatever it is, unless it is the same as this one.
+func (s *Server) failDeployment(tx *state.Tx, d *api.Deployment, why string, revert bool) {
 	d.Status, d.StatusDescription = api.DeploymentStatusFailed, why
-	revert := false
-	for _, st := range d.TaskGroups {
-		revert = revert || st.AutoRevert
-	}
 	k := state.Key{Namespace: d.Namespace, ID: d.JobID}
 	cur := tx.Job(k)
 	if !revert || cur == nil || *cur.Version != d.JobVersion {
 		return
 	}
 	for _, j := range tx.JobVersions(k) {
-		if deref(j.Stable) && *j.Version != *cur.Version {
-			d.StatusDescription = why + " - rolling back to job version " + itoa(*j.Version)
-			if err := s.revert(tx, cur, *j.Version, &api.JobRegisterResponse{}); err != nil {
-				s.logf("revert job %s: %v", k.ID, err)
-			}
+		if !deref(j.Stable) {
+			continue
+		}
+		if !sched.SpecChanged(cur, j) {
+			d.StatusDescription = why + " - not rolling back to stable job version " + itoa(*j.Version) + " as current job has same specification"
 			return
 		}
+		d.StatusDescription = why + " - rolling back to job version " + itoa(*j.Version)
+		if err := s.revert(tx, cur, *j.Version, &api.JobRegisterResponse{}); err != nil {
+			s.logf("revert job %s: %v", k.ID, err)
+		}
+		return
 	}
 	d.StatusDescription = why + " - no stable job version to auto revert to"
 }
@@ -204,7 +208,11 @@ func (s *Server) FailDeployment(id string) error {
 			return errorf(500, "can't fail terminal deployment")
 		}
 		c := copyDeployment(d)
-		s.failDeployment(tx, c, "Deployment marked as failed")
+		revert := false
+		for _, st := range d.TaskGroups {
+			revert = revert || st.AutoRevert
+		}
+		s.failDeployment(tx, c, "Deployment marked as failed", revert)
 		tx.PutDeployment(c)
 		if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
 			tx.PutEval(newEval(job, sched.TriggerDeployment))

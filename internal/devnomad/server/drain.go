@@ -79,33 +79,40 @@ func (s *Server) watchDrains(now time.Time) bool {
 }
 
 func drainNode(tx *state.Tx, n *state.Node, force bool) bool {
-	left, moved := 0, map[state.Key]*api.Job{}
+	left := 0
+	var moved, last []*api.Allocation // last are those of system jobs: they go when all else has
 	for _, a := range tx.AllocsOfNode(n.ID) {
 		if a.ClientTerminalStatus() || a.Job == nil {
 			continue
 		}
-		system := *a.Job.Type == api.JobTypeSystem || *a.Job.Type == api.JobTypeSysbatch
+		system := *a.Job.Type == api.JobTypeSystem
 		if system && n.DrainStrategy.IgnoreSystemJobs {
 			continue
 		}
-		if !system || force {
+		if !system {
 			left++
 		}
-		if a.ServerTerminalStatus() || deref(a.DesiredTransition.Migrate) || system && !force {
+		if a.ServerTerminalStatus() || deref(a.DesiredTransition.Migrate) {
 			continue
 		}
-		if force || *a.Job.Type == api.JobTypeService && mayMove(tx, a) {
-			c := *a
-			c.DesiredTransition.Migrate = ptr(true)
-			if *a.Job.Type == api.JobTypeBatch {
-				c.DesiredTransition.MigrateDisablePlacement = ptr(true)
-			}
-			tx.PutAlloc(&c)
-			moved[state.Key{Namespace: a.Namespace, ID: a.JobID}] = a.Job
+		if system && !force {
+			last = append(last, a)
+		} else if force || *a.Job.Type == api.JobTypeService && mayMove(tx, a) {
+			moveAway(tx, a)
+			moved = append(moved, a)
 		}
 	}
-	for k := range moved {
-		if job := tx.Job(k); job != nil {
+	if left == 0 {
+		for _, a := range last {
+			moveAway(tx, a)
+		}
+		moved = append(moved, last...)
+	}
+	evaluated := map[state.Key]bool{}
+	for _, a := range moved {
+		k := state.Key{Namespace: a.Namespace, ID: a.JobID}
+		if job := tx.Job(k); job != nil && !evaluated[k] {
+			evaluated[k] = true
 			tx.PutEval(newEval(job, sched.TriggerNodeDrain))
 		}
 	}
@@ -122,6 +129,16 @@ func drainNode(tx *state.Tx, n *state.Node, force bool) bool {
 		addEvent(tx, n, subsystemDrain, "Node drain complete")
 	})
 	return true
+}
+
+// moveAway tells an allocation to go; batch members get no other place.
+func moveAway(tx *state.Tx, a *api.Allocation) {
+	c := *a
+	c.DesiredTransition.Migrate = ptr(true)
+	if *a.Job.Type == api.JobTypeBatch {
+		c.DesiredTransition.MigrateDisablePlacement = ptr(true)
+	}
+	tx.PutAlloc(&c)
 }
 
 // mayMove says whether a service group can do without one more member: all

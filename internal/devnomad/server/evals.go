@@ -105,6 +105,7 @@ func (s *Server) process(tx *state.Tx, eval *api.Evaluation, now time.Time) {
 		// It blocks again, unseen unless it placed something.
 		s.blocked[e.ID] = &blockedEval{classes: out.Classes, escaped: out.Escaped}
 		if !maps.Equal(eval.QueuedAllocations, out.Queued) && eval.QueuedAllocations != nil || len(out.Puts) > 0 {
+			e.FailedTGAllocs = eval.FailedTGAllocs // nobody writes them again
 			tx.PutEval(&e)
 		}
 		return

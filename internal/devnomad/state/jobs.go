@@ -110,9 +110,34 @@ func (tx *Tx) replaceVersion(k Key, old, job *api.Job) {
 	tx.d.versions[k] = versions
 }
 
+// Children counts the jobs launched from a periodic or parameterized one by
+// their status; those that are no more count as dead.
+func (v *View) Children(parent *api.Job) *api.JobChildrenSummary {
+	k := JobKey(parent)
+	out := &api.JobChildrenSummary{Dead: v.d.deadChildren[k]}
+	for _, j := range v.d.jobs {
+		if *j.Namespace != k.Namespace || deref(j.ParentID) != k.ID {
+			continue
+		}
+		switch deref(j.Status) {
+		case JobPending:
+			out.Pending++
+		case JobRunning:
+			out.Running++
+		case JobDead:
+			out.Dead++
+		}
+	}
+	return out
+}
+
 // DeleteJob purges a job and all its versions.
 func (tx *Tx) DeleteJob(k Key) {
 	job := tx.d.jobs[k]
+	delete(tx.d.deadChildren, k)
+	if parent := (Key{k.Namespace, deref(job.ParentID)}); tx.d.jobs[parent] != nil {
+		tx.d.deadChildren[parent]++
+	}
 	delete(tx.d.jobs, k)
 	delete(tx.d.versions, k)
 	delete(tx.d.submissions, k)

@@ -63,19 +63,21 @@ type data struct {
 	jobs        map[Key]*api.Job
 	versions    map[Key][]*api.Job // newest first
 	submissions map[Key]map[uint64]*api.JobSubmission
-	nodes       map[string]*Node
-	allocs      map[string]*api.Allocation
-	jobAllocs   map[Key]map[string]struct{}
-	nodeAllocs  map[string]map[string]struct{}
-	evals       map[string]*api.Evaluation
-	jobEvals    map[Key]map[string]struct{}
-	evalsBy     map[string]map[string]struct{} // by status: pending and blocked ones
-	deployments map[string]*api.Deployment
-	variables   map[Key]*api.Variable
-	namespaces  map[string]*api.Namespace
-	pools       map[string]*api.NodePool
-	config      *api.SchedulerConfiguration
-	events      eventLog
+	// deadChildren counts the children of a job that were purged or collected.
+	deadChildren map[Key]int64
+	nodes        map[string]*Node
+	allocs       map[string]*api.Allocation
+	jobAllocs    map[Key]map[string]struct{}
+	nodeAllocs   map[string]map[string]struct{}
+	evals        map[string]*api.Evaluation
+	jobEvals     map[Key]map[string]struct{}
+	evalsBy      map[string]map[string]struct{} // by status: pending and blocked ones
+	deployments  map[string]*api.Deployment
+	variables    map[Key]*api.Variable
+	namespaces   map[string]*api.Namespace
+	pools        map[string]*api.NodePool
+	config       *api.SchedulerConfiguration
+	events       eventLog
 }
 
 // New returns an empty store with Nomad's default scheduler configuration.
@@ -83,19 +85,20 @@ func New() *Store {
 	return &Store{
 		changed: make(chan struct{}),
 		data: data{
-			index:       1,
-			jobs:        map[Key]*api.Job{},
-			versions:    map[Key][]*api.Job{},
-			submissions: map[Key]map[uint64]*api.JobSubmission{},
-			nodes:       map[string]*Node{},
-			allocs:      map[string]*api.Allocation{},
-			jobAllocs:   map[Key]map[string]struct{}{},
-			nodeAllocs:  map[string]map[string]struct{}{},
-			evals:       map[string]*api.Evaluation{},
-			jobEvals:    map[Key]map[string]struct{}{},
-			evalsBy:     map[string]map[string]struct{}{},
-			deployments: map[string]*api.Deployment{},
-			variables:   map[Key]*api.Variable{},
+			index:        1,
+			jobs:         map[Key]*api.Job{},
+			versions:     map[Key][]*api.Job{},
+			submissions:  map[Key]map[uint64]*api.JobSubmission{},
+			deadChildren: map[Key]int64{},
+			nodes:        map[string]*Node{},
+			allocs:       map[string]*api.Allocation{},
+			jobAllocs:    map[Key]map[string]struct{}{},
+			nodeAllocs:   map[string]map[string]struct{}{},
+			evals:        map[string]*api.Evaluation{},
+			jobEvals:     map[Key]map[string]struct{}{},
+			evalsBy:      map[string]map[string]struct{}{},
+			deployments:  map[string]*api.Deployment{},
+			variables:    map[Key]*api.Variable{},
 			namespaces: map[string]*api.Namespace{
 				api.DefaultNamespace: {Name: api.DefaultNamespace, Description: "Default shared namespace", CreateIndex: 1, ModifyIndex: 1},
 			},
