@@ -61,6 +61,8 @@ func (a *admission) premature() string {
 		return "the job was stopped"
 	case rec.Held != "":
 		return rec.Held
+	case rec.KeepSize != "" && rec.Phase == record.PhaseRunning:
+		return rec.KeepSize
 	case rec.RetryAfter.After(a.round.view.Taken):
 		return fmt.Sprintf("it is tried again after %s", rec.RetryAfter.Format(time.RFC3339))
 	case rec.Phase == record.PhaseQueued && len(a.job.live()) > 0:
@@ -120,6 +122,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	grown := j.grown(fit)
 	if len(grown) > 0 {
 		rec.Growth = rec.Growth.With(grown)
+		rec.Growth.Index = deref(j.cur.JobModifyIndex)
 	}
 	rec.Rollout = j.turnedTo(fit).Rollout
 	j.ended(rec)

@@ -136,6 +136,9 @@ type Step struct {
 	Index    uint64
 	// Source goes along with Register.
 	Source *api.JobSubmission
+	// Reschedule asks Nomad not to wait any longer before it starts again what has
+	// failed.
+	Reschedule bool
 	// Stop are IDs of allocations to stop.
 	Stop []string
 	// Forget is the record to delete; nil deletes none.

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/record"
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
@@ -28,7 +29,7 @@ func (j *job) giveUp(bad []trouble, before string) *Step {
 	} else {
 		step = j.fail(j.summary(bad, before), worst(bad), bad[0].member.Member.Group)
 	}
-	if first := bad[0]; step != nil && first.blame == blameMember && first.member.Alloc != nil {
+	if first := bad[0]; step != nil && !first.told && first.blame == blameMember && first.member.Alloc != nil {
 		step.Failed = first.member.Alloc.ID
 	}
 	return step
@@ -47,7 +48,7 @@ func worst(bad []trouble) blame {
 // summary says in words what happened to whom, what is done about it, and what
 // a person must do.
 func (j *job) summary(bad []trouble, before string) string {
-	text := before + j.who(bad[0].member) + " " + bad[0].text
+	text := before + j.says(bad[0])
 	if more := len(bad) - 1; more > 0 {
 		text += fmt.Sprintf("; %d more of %d members are in trouble", more, len(j.states))
 	}
@@ -92,7 +93,7 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 	step.Put = j.next(reason)
 	step.Put.Phase, step.Put.Unpinned, step.Put.Growth = record.PhaseRollback, false, nil
 	step.Put.End(j.now(), true, reason)
-	step.Put.RetryAfter = time.Time{}
+	step.Put.RetryAfter, step.Put.KeepSize, step.Put.GangFailures = time.Time{}, "", nil
 	step.Put.TakeRecalls(func(string) bool { return true })
 	switch why {
 	case blamePlacement:
@@ -161,6 +162,8 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	j.hold(pinned, kept.pinnable())
 	put.Reason, put.Phase, put.Deadline = reason, record.PhaseRunning, time.Time{}
 	put.TakeRecalls(func(group string) bool { return groups[group] })
+	put.GangFailures = maps.Clone(put.GangFailures)
+	maps.DeleteFunc(put.GangFailures, func(group, _ string) bool { return groups[group] })
 	kept.ended(put)
 	put.Note(j.now(), string(KindTrim), reason)
 	step := j.step(KindTrim, reason)
@@ -201,7 +204,12 @@ func (j *job) failed(rec *record.Record, gang, group string) string {
 	if !unlimited && interval > 0 {
 		forget = interval
 	}
-	ran := j.now().Sub(rec.Admitted)
+	// A gang that has run on without its members was not admitted anew.
+	since := rec.Admitted
+	if f.Last.After(since) {
+		since = f.Last
+	}
+	ran := j.now().Sub(since)
 	if f.Count > 0 && (unlimited && ran >= forget || !unlimited && interval > 0 && j.now().Sub(f.Since) > forget) {
 		f = record.Failures{}
 	}
@@ -214,6 +222,9 @@ func (j *job) failed(rec *record.Record, gang, group string) string {
 		rec.Failures = map[string]record.Failures{}
 	}
 	rec.Failures[gang] = f
+	if j.onFailure() == gangspec.FailureFail {
+		return fmt.Sprintf("%s is %q, so it is not placed again; mend the cause, then stop the job and submit it again", gangspec.KeyOnFailure, gangspec.FailureFail)
+	}
 	if unlimited || f.Count <= allowed {
 		rec.RetryAfter = j.now().Add(j.opts.backoff(f.Count))
 		return ""

@@ -29,6 +29,8 @@ type Checker struct {
 	// and repinned when pins were last set right.
 	sound    map[key]pinsChecked
 	repinned map[key]time.Time
+	// forced is when Nomad was asked last to start a job's failed members again.
+	forced map[key]time.Time
 	// told is when allocations that are lost were told to stop.
 	told map[string]time.Time
 	// next is when something is due even if nothing happens.
@@ -46,7 +48,7 @@ type hashed struct {
 // NewChecker returns a Checker.
 func NewChecker(opts Options) *Checker {
 	return &Checker{opts: opts.withDefaults(), hashes: map[key]hashed{}, missing: map[key]map[troubleKey]time.Time{},
-		sound: map[key]pinsChecked{}, repinned: map[key]time.Time{}, told: map[string]time.Time{}}
+		sound: map[key]pinsChecked{}, repinned: map[key]time.Time{}, forced: map[key]time.Time{}, told: map[string]time.Time{}}
 }
 
 // Check returns the next step for each job that needs one, in the view's
@@ -76,6 +78,7 @@ func (c *Checker) Check(v *observe.View) []Step {
 	keep(c.missing, present)
 	keep(c.sound, present)
 	keep(c.repinned, present)
+	keep(c.forced, present)
 	maps.DeleteFunc(c.told, func(id string, _ time.Time) bool { return !r.allocs[id].Lost })
 	return steps
 }
@@ -152,6 +155,10 @@ func fresh(m *observe.Managed, rec *record.Record) []observe.MemberState {
 	out := make([]observe.MemberState, len(m.Members))
 	for i, s := range m.Members {
 		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.Floor() {
+			s.Alloc, s.State = nil, observe.AllocNone
+		}
+		// A member that has failed may have left the very place that a new one gets.
+		if s.Alloc != nil && !s.State.Holds() && rec.Growth.Has(s.Member.Group, s.Member.Index) && s.Alloc.CreateIndex <= rec.Growth.Index {
 			s.Alloc, s.State = nil, observe.AllocNone
 		}
 		if s.Member.Ended && !s.State.Holds() {

@@ -163,6 +163,12 @@ func (e *Executor) take(ctx context.Context, v *observe.View, step *Step) (chang
 		}
 		changed = true
 	}
+	if step.Reschedule {
+		if err := e.reschedule(ctx, step.Namespace, step.Job); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
 	for _, id := range step.Stop {
 		if err := e.stop(ctx, step.Namespace, id); err != nil {
 			return changed, err
@@ -187,6 +193,11 @@ func (e *Executor) register(ctx context.Context, namespace string, job *api.Job,
 		EnforceIndex: true, ModifyIndex: index, Submission: source,
 	}, (&api.WriteOptions{Namespace: namespace}).WithContext(ctx))
 	return classify(fmt.Sprintf("register job %q", deref(job.ID)), capability("submit-job", namespace), err)
+}
+
+func (e *Executor) reschedule(ctx context.Context, namespace, job string) error {
+	_, _, err := e.client.Jobs().EvaluateWithOpts(job, api.EvalOptions{ForceReschedule: true}, (&api.WriteOptions{Namespace: namespace}).WithContext(ctx))
+	return classify(fmt.Sprintf("evaluate job %q", job), capability("read-job", namespace), err)
 }
 
 func (e *Executor) stop(ctx context.Context, namespace, id string) error {

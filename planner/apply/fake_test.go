@@ -44,6 +44,9 @@ type fakeNomad struct {
 	allocs   []*api.AllocationListStub
 	records  map[string]record.Record
 	writes   int
+	// retried are failed allocations that Nomad starts again elsewhere in their
+	// group.
+	retried map[string]bool
 	// made is what each allocation was made of, see says.
 	made map[string]string
 	// fail is asked before (after false) and after each write; a status other
@@ -59,7 +62,7 @@ const gpusPerNode = 8
 func newFake(t *testing.T, nodes int) *fakeNomad {
 	t.Helper()
 	f := &fakeNomad{t: t, now: time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), index: 100,
-		made: map[string]string{}, down: map[string]bool{}, unusable: map[string]string{}, sick: map[string]string{}, hidden: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
+		made: map[string]string{}, retried: map[string]bool{}, down: map[string]bool{}, unusable: map[string]string{}, sick: map[string]string{}, hidden: map[string]bool{}, jobs: map[string]*api.Job{}, records: map[string]record.Record{}}
 	for i := range nodes {
 		f.nodes = append(f.nodes, fmt.Sprintf("%08x-node", uint32(i+1)*2654435761))
 	}
@@ -115,6 +118,9 @@ func (f *fakeNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case parts[0] == "job" && parts[2] == "plan":
 		f.plan(w, r, parts[1])
 		return
+	case parts[0] == "job" && parts[2] == "evaluate":
+		do = func() error { f.reschedule(parts[1]); return nil }
+		out = api.JobRegisterResponse{}
 	case parts[0] == "job" && parts[2] == "submission":
 		http.Error(w, "no submission", http.StatusNotFound)
 		return

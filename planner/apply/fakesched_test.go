@@ -59,7 +59,7 @@ func (f *fakeNomad) schedule(job *api.Job, commit bool) map[string]*api.Allocati
 		live := 0
 		busy, names := map[string]bool{}, map[string]bool{}
 		for _, a := range f.allocs {
-			if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus != "lost" && a.ClientStatus != "failed" {
+			if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus != "lost" && !f.forgotten(job, a) {
 				// A completed member of an earlier version runs again.
 				if a.ClientStatus == "complete" && a.JobVersion != deref(job.Version) {
 					continue
@@ -109,11 +109,33 @@ func allocName(job *api.Job, g *api.TaskGroup, index int) string {
 	return fmt.Sprintf("%s.%s[%d]", *job.ID, *g.Name, index)
 }
 
+// forgotten says whether a failed allocation does not count any more: one of a
+// batch job's earlier version, or one that is tried again.
+func (f *fakeNomad) forgotten(job *api.Job, a *api.AllocationListStub) bool {
+	return a.ClientStatus == "failed" && (*job.Type == "batch" && a.JobVersion != deref(job.Version) || f.retried[a.ID])
+}
+
+// retry starts failed members of the job again, as its reschedule block says.
+func (f *fakeNomad) retry(job string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reschedule(job)
+}
+
+func (f *fakeNomad) reschedule(job string) {
+	for _, a := range f.allocs {
+		if a.JobID == job && a.ClientStatus == "failed" && a.DesiredStatus == "run" {
+			f.retried[a.ID] = true
+		}
+	}
+	f.schedule(f.jobs[job], true)
+}
+
 // shrink stops what is beyond a group's count, the highest indexes first.
 func (f *fakeNomad) shrink(job *api.Job, g *api.TaskGroup, live int) {
 	var of []*api.AllocationListStub
 	for _, a := range f.allocs {
-		if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && a.ClientStatus == "running" && !f.down[a.NodeID] {
+		if a.JobID == *job.ID && a.TaskGroup == *g.Name && a.DesiredStatus == "run" && (a.ClientStatus == "running" || a.ClientStatus == "failed" && !f.forgotten(job, a)) && !f.down[a.NodeID] {
 			of = append(of, a)
 		}
 	}

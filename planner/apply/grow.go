@@ -87,10 +87,14 @@ func (j *job) disturbed(plan *api.JobPlanResponse) string {
 }
 
 // growing carries on with what gangs are being given; false if they are given
-// nothing, or a member that they had is among the bad ones.
+// nothing, or cannot go on without members among the bad ones that they had.
 func (j *job) growing(bad []trouble) (step *Step, is bool) {
 	g := j.rec.Growth
-	if g == nil || slices.ContainsFunc(bad, func(t trouble) bool { return !g.Has(t.member.Member.Group, t.member.Member.Index) }) {
+	if g == nil {
+		return nil, false
+	}
+	fresh := func(s observe.MemberState) bool { return g.Has(s.Member.Group, s.Member.Index) }
+	if old := slices.DeleteFunc(slices.Clone(bad), func(t trouble) bool { return fresh(t.member) }); len(old) > 0 && !j.survives(old, fresh) {
 		return nil, false
 	}
 	if g.Undo != "" {
@@ -166,7 +170,7 @@ func (j *job) undoGrowth() *Step {
 	step = j.resize(stay, j.rec.Reason)
 	if step != nil && step.Kind == KindResize {
 		step.Put.Growth = nil
-		if !slices.ContainsFunc(stay, func(s observe.MemberState) bool { return !settled(s) }) {
+		if !slices.ContainsFunc(stay, func(s observe.MemberState) bool { return !settled(s) && s.State != observe.AllocLost }) {
 			step.Put.Phase, step.Put.Deadline = record.PhaseRunning, time.Time{}
 		}
 	}

@@ -86,7 +86,7 @@ func (j *job) stuck(reason string) *Step {
 // admitted: the pinned job is registered, and every member placed before the
 // deadline. A node that is lost or drained meanwhile is not waited for.
 func (j *job) admitted() *Step {
-	if bad := j.recalled(); len(bad) > 0 {
+	if bad := append(j.condemned(), j.recalled()...); len(bad) > 0 {
 		return j.giveUp(bad, "")
 	}
 	bad := j.unplaceable()
@@ -117,7 +117,30 @@ func (j *job) admitted() *Step {
 	if !j.rec.Deadline.IsZero() {
 		j.look(j.rec.Deadline)
 	}
-	return j.repin()
+	if step := j.repin(); step != nil {
+		return step
+	}
+	return j.reviveFailed()
+}
+
+// reviveFailed has Nomad place those anew whose allocations of an earlier placement
+// failed. Failed allocations of a service count as members until their
+// reschedule block lets them be replaced, which may be long after the gang.
+func (j *job) reviveFailed() *Step {
+	failed := slices.ContainsFunc(j.m.Allocs, func(a *api.AllocationListStub) bool {
+		return a.ClientStatus == api.AllocClientStatusFailed && a.DesiredStatus == api.AllocDesiredStatusRun && a.NextAllocation == ""
+	})
+	if j.m.Model.Type != api.JobTypeService || !failed || !j.gangs() {
+		return nil
+	}
+	if again := j.forced[j.key()].Add(j.opts.RetryInitial); again.After(j.now()) {
+		j.look(again)
+		return nil
+	}
+	j.forced[j.key()] = j.now()
+	step := j.step(KindPin, "what failed before is placed again at once")
+	step.Reschedule = true
+	return step
 }
 
 // unplaceable are the members that will not get their places, so that nobody
@@ -204,7 +227,7 @@ func (j *job) running() *Step {
 	if step := j.over(); step != nil {
 		return step
 	}
-	if bad := j.recalled(); len(bad) > 0 {
+	if bad := append(j.condemned(), j.recalled()...); len(bad) > 0 {
 		return j.giveUp(bad, "")
 	}
 	bad, beside := apart(j.due(append(j.spare(j.troubles()), j.canaryTroubles()...)))

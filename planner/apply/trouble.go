@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
@@ -34,8 +35,10 @@ type trouble struct {
 	member observe.MemberState
 	// kind tells one trouble of a member from another of the same member.
 	kind string
-	// text goes on from "member 3 of group "w" on node n7 …".
+	// text goes on from "member 3 of group "w" on node n7 …"; where it is told
+	// by somebody who has said who it was, it stands for itself.
 	text string
+	told bool
 	// do says what a person must do; "" if nothing.
 	do string
 	// wait is how long it must last before anything is done about it.
@@ -78,15 +81,24 @@ func (j *job) trouble(s observe.MemberState) *trouble {
 	case observe.AllocStopping:
 		t.text = "was told to stop, and not by Caravan"
 	case observe.AllocDead:
-		if !j.failureCounts(s) {
+		if !j.failureCounts(s) || j.endures(s) {
 			return nil
 		}
-		t.text, t.blame = hasFailed+" and is not started again", blameMember
+		return j.failedFor(s)
 	default:
 		t.text = "is gone, and Nomad has not placed it again within " + j.opts.Settle.String()
 		if n := j.node(s.Member.Node); n != nil && n.Unschedulable != "" {
 			t.text += "; the node is " + n.Unschedulable
 		}
+	}
+	return t
+}
+
+// failedFor is that a member has failed for good.
+func (j *job) failedFor(s observe.MemberState) *trouble {
+	t := &trouble{member: s, kind: "absent", wait: j.opts.Settle, blame: blameMember, text: hasFailed + " and is not started again"}
+	if j.onFailure() == gangspec.FailureFail {
+		t.wait = 0 // or Nomad might start it again
 	}
 	return t
 }
@@ -198,6 +210,14 @@ func (j *job) preempting() string {
 
 func (j *job) who(s observe.MemberState) string {
 	return fmt.Sprintf("member %d of group %q on node %s", s.Member.Index, s.Member.Group, j.nodeName(s.Member.Node))
+}
+
+// says is the trouble with who it befell.
+func (j *job) says(t trouble) string {
+	if t.told {
+		return t.text
+	}
+	return j.who(t.member) + " " + t.text
 }
 
 func (r *round) nodeName(id string) string {

@@ -198,6 +198,9 @@ func (o *Observer) hold(m *Managed, st *state) string {
 			return r.Reason
 		}
 	}
+	if r := m.Record; r != nil && r.Phase == record.PhaseRunning && r.KeepSize != "" {
+		return r.KeepSize
+	}
 	if m.Model.State != model.StateQueued {
 		return ""
 	}

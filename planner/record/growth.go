@@ -10,6 +10,9 @@ import (
 type Growth struct {
 	// Fresh are the indexes of the new members, by group.
 	Fresh map[string][]int `json:"fresh"`
+	// Index is the job's JobModifyIndex just before it was registered: what was
+	// allocated up to it is none of the new members, wherever it was.
+	Index uint64 `json:"index,omitempty"`
 	// Undo says why it is taken back; "" while it is not. Nothing more is placed
 	// in the groups then, what was is stopped, and at last the gangs have the
 	// size from before.
@@ -33,7 +36,7 @@ func (g *Growth) Groups() []string {
 func (g *Growth) With(fresh map[string][]int) *Growth {
 	out := &Growth{Fresh: map[string][]int{}}
 	if g != nil {
-		out.Undo = g.Undo
+		out.Undo, out.Index = g.Undo, g.Index
 		maps.Copy(out.Fresh, g.Fresh)
 	}
 	for group, indexes := range fresh {
@@ -47,7 +50,7 @@ func (g *Growth) Without(gone func(group string) bool) *Growth {
 	if g == nil {
 		return nil
 	}
-	out := &Growth{Fresh: map[string][]int{}, Undo: g.Undo}
+	out := &Growth{Fresh: map[string][]int{}, Undo: g.Undo, Index: g.Index}
 	for group, indexes := range g.Fresh {
 		if !gone(group) {
 			out.Fresh[group] = indexes
@@ -65,6 +68,6 @@ func (g *Growth) Without(gone func(group string) bool) *Growth {
 func (r *Record) Resized() *Record {
 	out := *r
 	floor := r.Floor()
-	out.KeptIndex, out.Held, out.Prior = &floor, "", nil
+	out.KeptIndex, out.Held, out.KeepSize, out.Prior = &floor, "", "", nil
 	return &out
 }

@@ -73,6 +73,12 @@ type Record struct {
 	// Held says why the job is not placed again, and what a person must do; a
 	// new submission lifts it.
 	Held string `json:"held,omitempty"`
+	// KeepSize says why an elastic gang that runs on without members that have
+	// failed is not made larger again; "" if it may be.
+	KeepSize string `json:"keep_size,omitempty"`
+	// GangFailures says why gangs that run have failed for good, by their own
+	// members' word; the keys are those of Failures. They are taken off.
+	GangFailures map[string]string `json:"gang_failures,omitempty"`
 	// PlacedIndex is the job's JobModifyIndex in Nomad at the last admission of
 	// a gang that is the whole job: what was allocated up to it is of an
 	// earlier placement. 0 where members come and go one by one.
