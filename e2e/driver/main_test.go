@@ -1,0 +1,213 @@
+// Package driver tests gangs under the task driver as their users have them: the
+// built binaries, the planner as processes, the plugins loaded by the clients of
+// either back end. What is compared is what the members' code has written down,
+// not what the planner says of it.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/nomadproc"
+)
+
+const (
+	caravanBin = "caravan"
+	deviceBin  = "nomad-device-caravan"
+	driverBin  = "nomad-driver-caravan"
+)
+
+// fenceAfter is how long members run on cut off, where a test does not say.
+const fenceAfter = 10 * time.Second
+
+// suite is what all tests share.
+var suite struct {
+	dir string
+	mu  sync.Mutex
+	up  map[string]*stage
+	err map[string]error
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if suite.dir, err = os.MkdirTemp("", "cvn-driver-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(suite.dir)
+		suite.up, suite.err = map[string]*stage{}, map[string]error{}
+		build := exec.Command("go", "build", "-o", suite.dir+"/", "../../planner/cmd/"+caravanBin, "../../devicegpu/cmd/"+deviceBin, "../../driver/cmd/"+driverBin)
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the binaries: %v\n%s", err, out)
+			return 1
+		}
+		code := m.Run()
+		for name, s := range suite.up {
+			if err := s.stop(); err != nil {
+				fmt.Fprintf(os.Stderr, "stop %s: %v\n", name, err)
+				code = 1
+			}
+		}
+		return code
+	}())
+}
+
+// stage is a cluster with planners before it, shared by tests.
+type stage struct {
+	cluster devcluster.Cluster
+	// dir is for what is told to the plugins: faults of GPUs, states of tasks.
+	dir string
+	// links are what the drivers take for the planners' addresses.
+	links    [2]*link
+	planners [2]*planner
+}
+
+var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
+
+// startStage starts three nodes of eight simulated GPUs, and one planner.
+func startStage(backend, purpose string, networks bool) (_ *stage, err error) {
+	s := &stage{dir: filepath.Join(suite.dir, backend+"-"+purpose)}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	ports, err := freePorts(4)
+	if err != nil {
+		return nil, err
+	}
+	spec := devcluster.Spec{Networks: networks}
+	for i, name := range nodeNames {
+		spec.Nodes = append(spec.Nodes, devcluster.Node{
+			Name: name, Meta: map[string]string{"caravan_rack": []string{"r1", "r1", "r2"}[i]},
+			Plugins: []devcluster.Plugin{
+				{Name: deviceBin, Path: filepath.Join(suite.dir, deviceBin), Config: fmt.Sprintf("source = \"mock:dgxh100\"\nmock_seed = %q", name)},
+				{Name: driverBin, Path: filepath.Join(suite.dir, driverBin), Config: fmt.Sprintf(`
+state_dir   = %q
+gpu_source  = "mock:dgxh100"
+mock_seed   = %q
+mock_faults = %q
+fence_after = %q
+planner {
+  addresses = ["http://%[5]s:%[6]s", "http://%[5]s:%[7]s"]
+}`, s.stateDir(name), name, s.faults(name), fenceAfter, devcluster.ServerHost, ports[0], ports[1])},
+			},
+		})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if backend == devcluster.BackendDevNomad {
+		s.cluster, err = devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: 4 * time.Second})
+	} else {
+		bin, _ := nomadproc.Find()
+		s.cluster, err = nomadproc.Start(ctx, bin, spec)
+	}
+	if err != nil {
+		s.cluster = nil // the interface holds a nil pointer
+		return nil, err
+	}
+	if err := s.cluster.WaitReady(ctx); err != nil {
+		return nil, err
+	}
+	server, err := url.Parse(s.cluster.Address())
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.links {
+		own := net.JoinHostPort("127.0.0.1", ports[2+i])
+		s.planners[i] = newPlanner(s, fmt.Sprint("planner-", i+1), own)
+		if s.links[i], err = newLink(net.JoinHostPort(server.Hostname(), ports[i]), own); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.planners[0].start()
+}
+
+// stateDir is where a node's driver keeps the states of tasks, faults where its
+// preflights read the faults of simulated GPUs.
+func (s *stage) stateDir(node string) string { return filepath.Join(s.dir, "t-"+node) }
+func (s *stage) faults(node string) string   { return filepath.Join(s.dir, node+".faults") }
+
+func (s *stage) stop() error {
+	var errs []error
+	for i := range s.planners {
+		if s.planners[i] != nil {
+			s.planners[i].kill()
+		}
+		if s.links[i] != nil {
+			errs = append(errs, s.links[i].close())
+		}
+	}
+	if s.cluster != nil {
+		errs = append(errs, s.cluster.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// onEach runs a test on the stand-in, and on a real Nomad where there is one.
+// The clusters are shared.
+func onEach(t *testing.T, test func(t *testing.T, r *rig)) { onEachOf(t, "life", false, test) }
+
+func onEachOf(t *testing.T, purpose string, networks bool, test func(t *testing.T, r *rig)) {
+	for _, backend := range []string{devcluster.BackendDevNomad, devcluster.BackendNomad} {
+		t.Run(backend, func(t *testing.T) {
+			if _, ok := nomadproc.Find(); !ok && backend == devcluster.BackendNomad {
+				t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
+			}
+			test(t, newRig(t, shared(t, backend, purpose, networks)))
+		})
+	}
+}
+
+func shared(t *testing.T, backend, purpose string, networks bool) *stage {
+	t.Helper()
+	suite.mu.Lock()
+	defer suite.mu.Unlock()
+	key := backend + " for " + purpose
+	if suite.up[key] == nil && suite.err[key] == nil {
+		if s, err := startStage(backend, purpose, networks); err != nil {
+			suite.err[key] = err
+		} else {
+			suite.up[key] = s
+		}
+	}
+	if err := suite.err[key]; errors.Is(err, devcluster.ErrNoNetworks) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatalf("start %s: %v", key, err)
+	}
+	return suite.up[key]
+}
+
+// freePorts are ports where nobody listens.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, port)
+	}
+	return out, nil
+}
