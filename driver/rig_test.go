@@ -63,12 +63,13 @@ type rig struct {
 	*driver.Client
 }
 
-func newRig(t *testing.T) *rig {
+// newRig starts the plugin; more is added to its configuration.
+func newRig(t *testing.T, more ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, planner: newPlanner(t), state: t.TempDir(), allocs: t.TempDir()}
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `"10.0.0.1:4647"`) }))
 	t.Cleanup(agent.Close)
-	r.config = fmt.Sprintf("state_dir = %q\nplanner {\n addresses = [%q]\n}\nnomad {\n address = %q\n}\n", r.state, r.planner.URL, agent.URL)
+	r.config = fmt.Sprintf("state_dir = %q\nplanner {\n addresses = [%q]\n}\nnomad {\n address = %q\n}\n", r.state, r.planner.URL, agent.URL) + strings.Join(more, "\n")
 	r.launch()
 	t.Cleanup(func() { r.plugin.Close() })
 	return r

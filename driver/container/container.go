@@ -116,7 +116,40 @@ func Run(ctx context.Context, host Host, start Start, base exec.Spec, s Spec) (*
 		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Runtime.Name, err), c.forgetEnv())
 	}
 	c.Workload = w
+	if c.managed() {
+		c.await(ctx)
+	}
 	return c, nil
+}
+
+const (
+	// awaitAtMost bounds the wait for a container; where the runtime is slower
+	// than that, it is there later.
+	awaitAtMost = 10 * time.Second
+	awaitPause  = 20 * time.Millisecond
+)
+
+// await waits until the container is there, so that it can be asked for by its
+// name: the client needs a moment to make it.
+func (c *Container) await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, awaitAtMost)
+	defer cancel()
+	for {
+		c.mu.Lock()
+		c.first()
+		there := c.pid > 0
+		c.mu.Unlock()
+		if there {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Done(): // it has ended already, or never was
+			return
+		case <-time.After(awaitPause):
+		}
+	}
 }
 
 func writeEnv(dir, text string) (string, error) {
@@ -289,9 +322,19 @@ func Remove(ctx context.Context, host Host, s Spec) error {
 		// Docker kills at once; podman would wait for the container to end.
 		args = append(args, "--time", "0")
 	}
-	_, err := host.Output(ctx, s.Runtime.Path, append(args, s.Name)...)
-	if err != nil && strings.Contains(strings.ToLower(err.Error()), "no such container") {
-		return nil
+	var err error
+	for range removeTries {
+		_, err = host.Output(ctx, s.Runtime.Path, append(args, s.Name)...)
+		if err == nil || strings.Contains(strings.ToLower(err.Error()), "no such container") {
+			return nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	return wrap("remove container "+s.Name, err)
 }
+
+// removeTries is how often a removal is tried: podman takes it for a fault that
+// a container ends by itself while it is being ended.
+const removeTries = 3

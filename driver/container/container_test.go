@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -221,7 +222,11 @@ type fakeClient struct {
 	spec   exec.Spec
 	exit   exec.Exit
 	killed bool
+	done   chan struct{}
 }
+
+func (c *fakeClient) Done() <-chan struct{}      { return c.done }
+func (c *fakeClient) Usage() (exec.Usage, error) { return exec.Usage{Time: time.Unix(7, 0)}, nil }
 
 func (c *fakeClient) Wait(context.Context) (exec.Exit, error) { return c.exit, nil }
 func (c *fakeClient) Kill(context.Context) error              { c.killed = true; return nil }
@@ -233,7 +238,8 @@ func (c *fakeClient) Exec(_ context.Context, spec exec.ExecSpec) (*exec.Session,
 
 func TestLife(t *testing.T) {
 	host := &fakeHost{answers: map[string]string{
-		"podman rm": "error: exit status 1: Error: no container with name or ID \"caravan-a1\" found: no such container",
+		"podman rm":                              "error: exit status 1: Error: no container with name or ID \"caravan-a1\" found: no such container",
+		"podman inspect --format {{.State.Pid}}": "1073741824\n", // more than there can be
 	}}
 	client := &fakeClient{exit: exec.Exit{Code: 137}}
 	start := func(_ context.Context, spec exec.Spec) (Workload, error) { client.spec = spec; return client, nil }
@@ -254,7 +260,7 @@ func TestLife(t *testing.T) {
 
 	host.answers = map[string]string{
 		"podman kill --signal SIGUSR1 caravan-a1": "", "podman pause caravan-a1": "", "podman unpause caravan-a1": "", "podman rm --force --volumes --time 0 caravan-a1": "",
-		"podman inspect --format {{.State.Pid}}": "4711\n", "podman inspect --format {{.State.OOMKilled}}": "true\n",
+		"podman inspect --format {{.State.OOMKilled}}": "true\n",
 	}
 	for name, f := range map[string]func() error{
 		"signal": func() error { return c.Signal(syscall.SIGUSR1) },
@@ -269,8 +275,11 @@ func TestLife(t *testing.T) {
 	if !client.killed {
 		t.Error("the client lives on after Kill")
 	}
-	if pid := c.PID(); pid != 4711 {
+	if pid := c.PID(); pid != 1<<30 {
 		t.Errorf("PID = %d", pid)
+	}
+	if u, err := c.Usage(); err != nil || !u.Time.Equal(time.Unix(7, 0)) {
+		t.Errorf("usage after the end = %+v, %v, want the client's", u, err)
 	}
 	if _, err := c.Exec(t.Context(), exec.ExecSpec{Command: []string{"ls", "-l"}, TTY: true}); err.Error() != "/usr/bin/podman exec --interactive --tty caravan-a1 ls -l" {
 		t.Errorf("exec = %v", err)
@@ -288,6 +297,64 @@ func TestLife(t *testing.T) {
 	host.answers = map[string]string{"podman": "error: it is broken"}
 	if err := c.Freeze(t.Context()); err == nil || !strings.Contains(err.Error(), "podman pause: it is broken") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// TestAwait: a container is there when Run returns, as soon as the runtime has
+// made it; one that never is, because the client has ended, is not waited for.
+func TestAwait(t *testing.T) {
+	const pid = "docker inspect --format {{.State.Pid}}"
+	host := &slowHost{fakeHost: fakeHost{answers: map[string]string{"docker rm": "", pid: "0\n"}}, late: map[string]string{pid: "1073741824\n"}}
+	client := &fakeClient{}
+	start := func(context.Context, exec.Spec) (Workload, error) { return client, nil }
+	s := Spec{Runtime: Runtime{Name: Docker, Path: "/usr/bin/docker"}, Name: "a1", Image: "train:1"}
+	c, err := Run(t.Context(), host, start, exec.Spec{ID: "a1", Dir: t.TempDir()}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(host.calls); n < 4 {
+		t.Errorf("asked %d times: %v", n, host.calls)
+	}
+	if pid := c.PID(); pid != 1<<30 {
+		t.Errorf("PID = %d", pid)
+	}
+
+	client.done = make(chan struct{})
+	close(client.done)
+	ended := &fakeHost{answers: map[string]string{"docker rm": "", pid: "error: no such object: a1"}}
+	if c, err = Run(t.Context(), ended, start, exec.Spec{ID: "a1", Dir: t.TempDir()}, s); err != nil || c.PID() != 7 {
+		t.Errorf("PID = %d, %v, want the client's", c.PID(), err)
+	}
+}
+
+// slowHost answers a call as late says from the third time on.
+type slowHost struct {
+	fakeHost
+	late map[string]string
+}
+
+func (h *slowHost) Output(ctx context.Context, command string, args ...string) (string, error) {
+	for prefix, answer := range h.late {
+		if n := len(slices.DeleteFunc(slices.Clone(h.calls), func(call string) bool { return !strings.HasPrefix(call, prefix) })); n == 2 {
+			h.answers[prefix] = answer
+		}
+	}
+	return h.fakeHost.Output(ctx, command, args...)
+}
+
+// TestRemove: podman takes it for a fault that a container ends while it is
+// being ended; it is gone all the same.
+func TestRemove(t *testing.T) {
+	const call = "podman rm --force --volumes --time 0 a1"
+	s := Spec{Runtime: Runtime{Name: Podman, Path: "/usr/bin/podman"}, Name: "a1"}
+	fault := "error: exit status 2: kill container: No such process: sending SIGKILL to container f2: container state improper: stopped"
+	host := &slowHost{fakeHost: fakeHost{answers: map[string]string{call: fault}}, late: map[string]string{call: "f2\n"}}
+	if err := Remove(t.Context(), host, s); err != nil {
+		t.Error(err)
+	}
+	broken := &fakeHost{answers: map[string]string{call: "error: it is broken"}}
+	if err := Remove(t.Context(), broken, s); err == nil || !strings.Contains(err.Error(), "remove container a1: it is broken") || len(broken.calls) != removeTries {
+		t.Errorf("error = %v after %v", err, broken.calls)
 	}
 }
 

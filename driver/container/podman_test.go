@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/caravan-sched/caravan/driver/container/containertest"
 	"github.com/caravan-sched/caravan/driver/exec"
 )
 
@@ -20,85 +20,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const testImage = "localhost/caravan-container-test:1"
-
-// program is what runs in the test's containers: an image of one static binary
-// needs nothing from anywhere.
-const program = `package main
-
-import ("fmt"; "os"; "os/signal"; "strings"; "syscall"; "time")
-
-func main() {
-	switch os.Args[1] {
-	case "env":
-		fmt.Println(strings.Join(os.Environ(), "\n"))
-		os.Exit(7)
-	case "wait":
-		c := make(chan os.Signal, 1)
-		signal.Notify(c, syscall.SIGUSR1)
-		fmt.Println("ready")
-		select {
-		case <-c:
-			fmt.Println("told")
-			os.Exit(3)
-		case <-time.After(time.Minute):
-		}
-	case "stubborn":
-		signal.Ignore(syscall.SIGTERM)
-		fmt.Println("ready")
-		time.Sleep(time.Minute)
-	case "say":
-		fmt.Println(strings.Join(os.Args[2:], " "))
-	}
-}
-`
-
 // podman returns a runtime that can run containers here, and arguments that it
 // needs on this host.
 func podman(t *testing.T) (Runtime, []string) {
 	t.Helper()
+	path, args := containertest.Podman(t)
 	found, err := Find(t.Context(), Machine{}, []string{string(Podman)})
-	if err != nil {
-		t.Skipf("no podman: %v", err)
+	if err != nil || found[0].Path != path {
+		t.Fatalf("found %v, %v, want %s", found, err, path)
 	}
-	r := found[0]
-	makeImage(t, r)
-	// Where cgroups are not podman's to make, it still runs containers.
-	var last error
-	for _, args := range [][]string{nil, {"--cgroups=disabled"}} {
-		probe := append([]string{"run", "--rm", "--network", "host", "--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256"}, args...)
-		if _, last = (Machine{}).Output(t.Context(), r.Path, append(probe, testImage, "/program", "say")...); last == nil {
-			return r, args
-		}
-	}
-	t.Skipf("podman runs no containers here: %v", last)
-	return Runtime{}, nil
-}
-
-func makeImage(t *testing.T, r Runtime) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	root := filepath.Join(dir, "root")
-	for _, d := range []string{"proc", "sys", "dev", "tmp", "etc"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	build := osexec.Command("go", "build", "-o", filepath.Join(root, "program"), filepath.Join(dir, "main.go"))
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GO111MODULE=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the image's program: %v\n%s", err, out)
-	}
-	tarball := filepath.Join(dir, "image.tar")
-	if out, err := osexec.Command("tar", "-C", root, "-cf", tarball, ".").CombinedOutput(); err != nil {
-		t.Fatalf("pack the image: %v\n%s", err, out)
-	}
-	if _, err := (Machine{}).Output(t.Context(), r.Path, "import", "--quiet", tarball, testImage); err != nil {
-		t.Skipf("podman imports no image here: %v", err)
-	}
+	return found[0], args
 }
 
 // TestPodman runs containers through a real podman, where there is one.
@@ -109,9 +40,9 @@ func TestPodman(t *testing.T) {
 		dir := t.TempDir()
 		output := filepath.Join(dir, "out")
 		s := Spec{
-			Runtime: r, Name: "caravan-test-" + strings.ToLower(command), Image: testImage, Entrypoint: []string{"/program"}, Args: []string{command},
+			Runtime: r, Name: "caravan-test-" + strings.ToLower(command), Image: containertest.Image, Entrypoint: []string{"/program"}, Args: []string{command},
 			Env: map[string]string{"PLAIN": "a b # c", "LINES": "1\n2"}, RuntimeArgs: args,
-			Ulimits: map[string]string{"nofile": "256:256", "nproc": "256:256"},
+			Ulimits: containertest.Ulimits(),
 			Mounts:  []Mount{{HostPath: dir, TaskPath: "/data"}},
 		}
 		if err := Pull(t.Context(), Machine{}, s); err != nil {

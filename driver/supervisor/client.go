@@ -258,16 +258,17 @@ func (c *Client) reap(ctx context.Context) error {
 	if err := c.gone(ctx); err != nil {
 		return err
 	}
-	errs := []error{exec.Reap(ctx, c.start.Workload)}
-	check := c.start.Workload
-	check.ID += preflightSuffix
-	errs = append(errs, exec.Reap(ctx, check))
+	var errs []error
 	if of := c.start.Container; of != nil {
-		// The runtime keeps it, whoever started it.
+		// The runtime keeps it, whoever started it; and it goes first, since the
+		// runtime needs its own processes beside the container to remove it.
 		inside := *of
 		inside.Name += preflightSuffix
 		errs = append(errs, container.Remove(ctx, container.Machine{}, *of), container.Remove(ctx, container.Machine{}, inside))
 	}
+	check := c.start.Workload
+	check.ID += preflightSuffix
+	errs = append(errs, exec.Reap(ctx, c.start.Workload), exec.Reap(ctx, check))
 	return errors.Join(errs...)
 }
 
