@@ -142,3 +142,39 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	})
 }
+
+// A whole cycle, snapshot to plan, with 200 queues in a tree of two levels.
+func BenchmarkCycle(b *testing.B) {
+	cycle := func(nodes, jobs, queues int, policy Policy) func(*testing.B) {
+		return func(b *testing.B) {
+			s := benchCluster(nodes)
+			for i := range queues {
+				org := fmt.Sprint("org-", i/20)
+				if i%20 == 0 {
+					s.Queues = append(s.Queues, model.Queue{Path: org, Weight: float64(1 + i%3)})
+				}
+				s.Queues = append(s.Queues, model.Queue{Path: fmt.Sprintf("%s/team-%d", org, i), Guarantee: map[string]int{"gpu": nodes * 8 / 2 / queues}})
+			}
+			for i := range jobs {
+				j := benchJob(i, 1, 1, model.Topology{})
+				if queues > 0 {
+					j.Queue = fmt.Sprintf("org-%d/team-%d/user-%d", i%queues/20, i%queues, i/queues%3)
+				}
+				s.Jobs = append(s.Jobs, j)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				plan, err := Decide(s, policy)
+				if err != nil || len(plan.Decisions) != jobs {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	for _, order := range []string{"fifo", "fairshare"} {
+		for _, queues := range []int{0, 200} {
+			b.Run(fmt.Sprintf("nodes=100/jobs=500/queues=%d/%s", queues, order), cycle(100, 500, queues, Policy{Order: order}))
+			b.Run(fmt.Sprintf("nodes=16384/jobs=10000/queues=%d/%s", queues, order), cycle(16384, 10000, queues, Policy{Order: order}))
+		}
+	}
+}

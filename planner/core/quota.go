@@ -202,6 +202,20 @@ func (c *cycle) prepareWithout(j *model.Job, g *gang, models []string) {
 	c.prepare(j, g)
 }
 
+// asks is what a job asks for, all its members together.
+func (a *accounts) asks(j *model.Job) queue.Vector {
+	out := a.tree.Amount(0, 0, 0)
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		gpus := 0
+		for _, d := range g.Devices {
+			gpus += d.Count
+		}
+		out.Add(a.tree.Amount(g.Count*gpus, g.Count*g.Resources.CPUMHz, g.Count*g.Resources.MemoryMiB))
+	}
+	return out
+}
+
 // demand is what a gang takes wherever it is placed.
 func (c *cycle) demand(g *gang) queue.Vector {
 	out := c.accounts.tree.Amount(g.gpus, 0, 0)

@@ -34,9 +34,9 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 		}
 		return
 	}
-	homes := make([]queue.Home, len(jobs))
+	homes, asks := make([]queue.Home, len(jobs)), make([]queue.Vector, len(jobs))
 	for i, j := range jobs {
-		homes[i] = c.accounts.tree.HomeOf(j)
+		homes[i], asks[i] = c.accounts.tree.HomeOf(j), c.accounts.asks(j)
 	}
 	turns := make([]*turn, len(jobs))
 	waiting := make([]int, len(jobs))
@@ -44,11 +44,11 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 		waiting[i] = i
 	}
 	for stage := c.firstStage(); len(waiting) > 0; stage++ {
-		inLine := make([]queue.Home, len(waiting))
+		inLine, askLine := make([]queue.Home, len(waiting)), make([]queue.Vector, len(waiting))
 		for i, k := range waiting {
-			inLine[i] = homes[k]
+			inLine[i], askLine[i] = homes[k], asks[k]
 		}
-		line := c.policy.NewLine(c.ledger, c.accounts.capacity, inLine)
+		line := c.policy.NewLine(c.ledger, c.accounts.capacity, inLine, askLine)
 		for i, ok := line.Next(); ok; i, ok = line.Next() {
 			k := waiting[i]
 			if turns[k] == nil {

@@ -5,11 +5,14 @@ import "strings"
 // Fair shares: of all queues the one goes next whose dominant share, by its
 // weight, is least, and below it the same. A queue's dominant share is that of
 // the resource of which it has the largest part (Ghodsi et al., Dominant
-// Resource Fairness, NSDI'11). In a tree a parent's share is that of its
-// children, scaled down to the least of those that still ask, so that what one
-// child has of a resource that another does not want is not held against the
-// other (Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter
-// Workloads, SoCC'13). Who asks for nothing counts as it is.
+// Resource Fairness, NSDI'11). A parent has what its children have; but a child
+// that has most of another resource than the one that asks next and has least
+// is scaled down to that one's share, so that what one child has of a resource
+// that another does not want is not held against the other (Bhattacharya et
+// al., Hierarchical Scheduling for Diverse Datacenter Workloads, SoCC'13). There
+// children are scaled that compete for one resource too, which comes to the
+// same where tasks are short and shares soon even; with gangs that run for days
+// it would let a parent go first in spite of what its other children hold.
 //
 // What a queue has is what it uses now and what it has used on average, the
 // long past counting less: who has had much lately comes later.
@@ -24,8 +27,9 @@ type fairLine struct {
 	tree     *Tree
 	ledger   *Ledger
 	capacity amounts
-	// nodes are by the tree's numbers.
+	// nodes are by the tree's numbers, asks by job.
 	nodes []fairNode
+	asks  []Vector
 	// last is the leaf whose job was handed out last.
 	last int
 }
@@ -36,10 +40,12 @@ type fairNode struct {
 	asking  int
 	has     amounts
 	share   float64
+	// wants is the resource that is dominant in what it has and asks next for.
+	wants int
 }
 
-func newFairLine(l *Ledger, capacity Vector, homes []Home) *fairLine {
-	f := &fairLine{tree: l.tree, ledger: l, nodes: make([]fairNode, len(l.tree.nodes)), last: unlimited}
+func newFairLine(l *Ledger, capacity Vector, homes []Home, asks []Vector) *fairLine {
+	f := &fairLine{asks: asks, tree: l.tree, ledger: l, nodes: make([]fairNode, len(l.tree.nodes)), last: unlimited}
 	for i := range f.capacity {
 		f.capacity[i] = float64(capacity[i])
 	}
@@ -69,14 +75,11 @@ func (f *fairLine) Next() (int, bool) {
 	job := leaf.waiting[0]
 	leaf.waiting = leaf.waiting[1:]
 	f.last = at
-	emptied := false
 	for up := at; up >= root; up = f.tree.nodes[up].parent {
 		f.nodes[up].asking--
-		emptied = emptied || f.nodes[up].asking == 0
 	}
-	if emptied {
-		f.Charged()
-	}
+	// Who asks for nothing more, or for something else, counts differently.
+	f.Charged()
 	return job, true
 }
 
@@ -112,12 +115,11 @@ func (f *fairLine) measure(at int) {
 			n.has[i] = float64(used)
 		}
 	}
-	floor := f.floor(at)
+	next := f.least(at)
 	for _, k := range config.kids {
-		kid := &f.nodes[k]
-		scale := 1.0
-		if kid.asking > 0 && kid.share > floor {
-			scale = floor / kid.share
+		kid, scale := &f.nodes[k], 1.0
+		if next >= 0 && kid.wants != f.nodes[next].wants && kid.share > f.nodes[next].share {
+			scale = f.nodes[next].share / kid.share
 		}
 		for i := range n.has {
 			n.has[i] += kid.has[i] * scale
@@ -126,29 +128,28 @@ func (f *fairLine) measure(at int) {
 	for i, past := range f.tree.past(at) {
 		n.has[i] += past
 	}
-	n.share = f.shareOf(n.has, config.weight)
-}
-
-// floor is the least share above 0 of the children that ask. One that has
-// nothing yet says nothing about the others.
-func (f *fairLine) floor(at int) float64 {
-	floor := 0.0
-	for _, k := range f.tree.nodes[at].kids {
-		if kid := &f.nodes[k]; kid.asking > 0 && kid.share > 0 && (floor == 0 || kid.share < floor) {
-			floor = kid.share
+	n.share, n.wants = f.dominant(n.has)
+	n.share /= config.weight
+	switch {
+	case next >= 0:
+		n.wants = f.nodes[next].wants
+	case len(n.waiting) > 0:
+		more := n.has
+		for i := range more {
+			more[i] += float64(f.asks[n.waiting[0]][i])
 		}
+		_, n.wants = f.dominant(more)
 	}
-	return floor
 }
 
-func (f *fairLine) shareOf(has amounts, weight float64) float64 {
-	most := 0.0
+// dominant is the largest part of a resource, and which one it is.
+func (f *fairLine) dominant(has amounts) (share float64, of int) {
 	for i, n := range has {
-		if f.capacity[i] > 0 {
-			most = max(most, n/f.capacity[i])
+		if f.capacity[i] > 0 && n/f.capacity[i] > share {
+			share, of = n/f.capacity[i], i
 		}
 	}
-	return most / weight
+	return share, of
 }
 
 // past is what a queue has used on average itself, without the queues below it.

@@ -31,11 +31,12 @@ type Line interface {
 	Charged()
 }
 
-// NewLine is a line of jobs that are sorted already, each with its home. The
-// ledger's charges move the queues in it. capacity is the cluster's.
-func (p Policy) NewLine(l *Ledger, capacity Vector, homes []Home) Line {
+// NewLine is a line of jobs that are sorted already, each with its home and what
+// it asks for. The ledger's charges move the queues in it. capacity is the
+// cluster's.
+func (p Policy) NewLine(l *Ledger, capacity Vector, homes []Home, asks []Vector) Line {
 	if p.Order == OrderFairShare {
-		return newFairLine(l, capacity, homes)
+		return newFairLine(l, capacity, homes, asks)
 	}
 	return &plainLine{len: len(homes)}
 }
