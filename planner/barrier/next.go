@@ -2,6 +2,7 @@ package barrier
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,7 +67,8 @@ func (g *Gang) install(next *State, epoch string, generation int, members []rend
 type failure struct {
 	alloc string
 	// text goes on from the member's name: "failed first, with exit code 1".
-	text string
+	text  string
+	cause string
 }
 
 // who names a member of the epoch in force by its ranks and its node.
@@ -89,7 +91,7 @@ func (g *Gang) who(alloc string) string {
 
 // afterFailure is what becomes of the others when a member has failed.
 func (g *Gang) afterFailure(now time.Time) *State {
-	return g.without(now, g.failure.alloc, g.who(g.failure.alloc)+" "+g.failure.text)
+	return caused(g.without(now, g.failure.alloc, g.who(g.failure.alloc)+" "+g.failure.text), g.failure.cause)
 }
 
 // without goes on after a member was lost to the epoch, as the job says.
@@ -99,12 +101,36 @@ func (g *Gang) without(now time.Time, alloc, what string) *State {
 		return endedBy(g.fail(now, what), alloc)
 	case gangspec.FailureContinue:
 		rest := g.epochAllocs(func(a string) bool { return a != alloc })
-		if len(rest) >= max(g.plan.Min, 1) && g.plan.Elastic() {
+		lacking := g.lacking(rest)
+		if lacking == "" && g.plan.Elastic() {
 			return g.regroup(now, rest, what)
 		}
-		what += fmt.Sprintf("; %d are left, and %d must be", len(rest), g.plan.Min)
+		if lacking != "" {
+			what += "; " + lacking
+		}
 	}
 	return endedBy(g.restart(now, what), alloc)
+}
+
+// lacking says that too few members would be left of the gang, or of one of its
+// groups; "" if enough would.
+func (g *Gang) lacking(rest []string) string {
+	if len(rest) < max(g.plan.Min, 1) {
+		return fmt.Sprintf("%d are left, and %d must be", len(rest), g.plan.Min)
+	}
+	left, had := map[string]int{}, map[string]int{}
+	for _, alloc := range rest {
+		left[g.plan.Members[g.byAlloc[alloc]].Group]++
+	}
+	for _, m := range g.state.Membership.Members {
+		had[m.Group]++
+	}
+	for _, group := range slices.Sorted(maps.Keys(had)) {
+		if n := left[group]; n < had[group] && n < g.plan.Least[group] {
+			return fmt.Sprintf("%d are left of group %q, and %d must be", n, group, g.plan.Least[group])
+		}
+	}
+	return ""
 }
 
 // endedBy makes the order that ended the epoch one that a member's end is the
@@ -177,7 +203,7 @@ func (g *Gang) epochAllocs(match func(string) bool) []string {
 // follow looks for members of a running gang that came or went.
 func (g *Gang) follow(now time.Time) (*State, time.Time) {
 	if alloc := g.startedAgain(now); alloc != "" {
-		return g.without(now, alloc, g.who(alloc)+" has started again"), time.Time{}
+		return caused(g.without(now, alloc, g.who(alloc)+" has started again"), CauseStartedAgain), time.Time{}
 	}
 	planned, before := len(g.plan.Members), len(g.state.Membership.Members)
 	gone := before - len(g.epochAllocs(func(string) bool { return true }))
@@ -220,10 +246,10 @@ func (g *Gang) lost(now time.Time) *State {
 		away = fmt.Sprintf("%s is %s", g.who(alloc), p.State)
 		return false
 	})
-	if away == "" || len(rest) < max(g.plan.Min, 1) {
+	if away == "" || g.lacking(rest) != "" {
 		return nil
 	}
-	return g.regroup(now, rest, away)
+	return caused(g.regroup(now, rest, away), CauseLost)
 }
 
 // grow lets new members in: those of a gang that became larger, those that

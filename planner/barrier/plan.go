@@ -3,6 +3,7 @@ package barrier
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,8 @@ type Plan struct {
 	// where the job's author has given any.
 	Min, Max int
 	Bounded  bool
+	// Least is the least number of members of each group.
+	Least map[string]int
 	// OnFailure is what becomes of the others when a member fails, and OnResize
 	// when the gang's size changes: gangspec's constants.
 	OnFailure, OnResize string
@@ -243,12 +246,13 @@ func (j *job) plan(key Key, v *observe.View, set settings) *Plan {
 	if rec == nil || rec.Phase != record.PhaseAdmitted && rec.Phase != record.PhaseRunning {
 		return nil
 	}
-	p := &Plan{Key: key, OnFailure: set.onFailure, OnResize: set.onResize}
+	p := &Plan{Key: key, OnFailure: set.onFailure, OnResize: set.onResize, Least: map[string]int{}}
 	asks := map[string][]model.DeviceAsk{}
 	for _, g := range j.m.Model.Groups {
 		asks[g.Name] = g.Devices
 		if key.Group == "" || key.Group == g.Name {
-			p.Min += cmp.Or(g.Min, g.Count)
+			p.Least[g.Name] = cmp.Or(g.Min, g.Count)
+			p.Min += p.Least[g.Name]
 			p.Max += cmp.Or(g.Max, g.Count)
 		}
 	}
@@ -299,7 +303,7 @@ func (p *Plan) same(q *Plan) bool {
 	if p == nil || q == nil {
 		return p == q
 	}
-	if p.Min != q.Min || p.Max != q.Max || p.Bounded != q.Bounded || p.OnFailure != q.OnFailure || p.OnResize != q.OnResize {
+	if p.Min != q.Min || p.Max != q.Max || p.Bounded != q.Bounded || p.OnFailure != q.OnFailure || p.OnResize != q.OnResize || !maps.Equal(p.Least, q.Least) {
 		return false
 	}
 	return slices.EqualFunc(p.Members, q.Members, func(a, b Planned) bool {

@@ -180,6 +180,7 @@ func (p *poll) join(req gangapi.JoinRequest, arrived time.Time, over bool) (repl
 	}
 	reply.Answer = answer
 	if answer.Membership != nil {
+		p.service.tell(g, p.member.Alloc, now)
 		reply.Tail, err = g.encode(answer.Membership)
 		reply.Answer.Membership = nil
 	}

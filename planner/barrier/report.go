@@ -45,7 +45,7 @@ func (g *Gang) Report(who Member, req gangapi.ReportRequest, now time.Time) bool
 		return true
 	}
 	if failed(req) {
-		g.failure = &failure{alloc: who.Alloc, text: "failed first, " + exitText(*req.Exit)}
+		g.failure = &failure{alloc: who.Alloc, text: "failed first, " + exitText(*req.Exit), cause: exitCause(*req.Exit)}
 	}
 	return true
 }
@@ -54,6 +54,16 @@ func (g *Gang) Report(who Member, req gangapi.ReportRequest, now time.Time) bool
 func failed(req gangapi.ReportRequest) bool {
 	e := req.Exit
 	return req.State == gangapi.MemberExited && e != nil && !e.Ordered && (e.Code != 0 || e.Signal != 0 || e.OOM)
+}
+
+func exitCause(e gangapi.Exit) string {
+	switch {
+	case e.OOM:
+		return CauseOOM
+	case e.Signal != 0:
+		return CauseSignal
+	}
+	return CauseExit
 }
 
 func exitText(e gangapi.Exit) string {

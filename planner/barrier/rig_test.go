@@ -178,6 +178,7 @@ type rig struct {
 	end     context.CancelFunc
 	term    context.Context
 	unfit   []barrier.Unfit
+	told    *told
 	mu      sync.Mutex
 }
 
@@ -199,7 +200,8 @@ func (r *rig) lead() {
 	}
 	r.term, r.end = context.WithCancel(r.t.Context())
 	r.t.Cleanup(r.end)
-	r.service = barrier.NewService(barrier.Options{Documents: r.docs, Now: time.Now, Unfit: func(u barrier.Unfit) {
+	r.told = new(told)
+	r.service = barrier.NewService(barrier.Options{Documents: r.docs, Now: time.Now, Watch: r.told.watch(), Unfit: func(u barrier.Unfit) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.unfit = append(r.unfit, u)

@@ -47,6 +47,8 @@ type Options struct {
 	// Unfit is called when a preflight has found a node unfit for a job, each
 	// time that the member says so. It must not block.
 	Unfit func(Unfit)
+	// Watch is told what happens.
+	Watch Watch
 	// Levels are custom level names, for reading job files.
 	Levels []string
 	// ObserveOnly: nothing is gated, so everybody starts alone.
@@ -117,6 +119,9 @@ type served struct {
 	// changed is closed and replaced when answers may be others.
 	changed chan struct{}
 	timer   *time.Timer
+	// untold are the allocations of members that are to start and were not told
+	// yet.
+	untold map[string]bool
 	// encoded is the membership's JSON, made once for all members.
 	encoded *Encoded
 }
@@ -200,6 +205,7 @@ func (s *Service) replan(key Key, g *served, j *job, v *observe.View) {
 	if g.gang.SetPlan(p) {
 		g.bump()
 	}
+	s.over(g)
 	s.drive(g)
 }
 

@@ -48,6 +48,8 @@ type State struct {
 	// EndedBy is the allocation whose end was the reason of End; "" if it was
 	// none's.
 	EndedBy string `json:"ended_by,omitempty"`
+	// cause is the kind of failure that this state follows from; "" if none.
+	cause string
 	// Past are earlier epochs, newest first, at most maxPast: who is still in
 	// one of them must leave it.
 	Past []string `json:"past,omitempty"`
@@ -81,6 +83,7 @@ func (s *State) Key() Key { return Key{s.Namespace, s.Job, s.Group, s.Slot} }
 // is never changed.
 func (s *State) clone() *State {
 	out := *s
+	out.cause = ""
 	out.Past, out.Events, out.Runs = slices.Clone(s.Past), slices.Clone(s.Events), slices.Clone(s.Runs)
 	return &out
 }

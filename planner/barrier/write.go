@@ -110,9 +110,11 @@ func (s *Service) store(g *served, next *State) {
 		if st == next && len(st.Events) > 0 {
 			s.opts.Log.Info("gang", "gang", next.Key(), "event", st.Events[0].Text)
 			st.postpone(g.gang.State(), s.opts.Now())
+			s.entered(g, g.gang.State(), st)
 		}
 		g.index = index
 		g.gang.Commit(st)
+		s.over(g)
 		g.encoded = nil
 		g.bump()
 		s.drive(g)

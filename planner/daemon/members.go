@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -54,10 +56,11 @@ func (d *Daemon) setUpBarrier(nobody *api.Client) {
 	d.identity = identity.New(gangapi.Audience, fetchKeys(nobody), d.now)
 	d.barrier = barrier.NewService(barrier.Options{
 		Documents: record.NewDocuments(d.client, d.cfg.State.Namespace, "gangs"),
-		Now:       d.now, Wake: func() { d.poke(false) }, Unfit: d.noteUnfit,
+		Now:       d.now, Wake: func() { d.poke(false) }, Unfit: d.noteUnfit, Watch: d.metrics.watch(d.noteOver),
 		Levels: d.cfg.LevelNames(), ObserveOnly: d.cfg.ObserveOnly, MaxPolls: d.cfg.Barrier.MaxWaiting,
 		Log: d.log.Named("barrier"),
 	})
+	d.metrics.waitingMembers(d.barrier.Waiting)
 }
 
 // updateBarrier shows the barrier a new view; term is nil while another leads.
@@ -189,6 +192,7 @@ func (d *Daemon) noteUnfit(u barrier.Unfit) {
 		if err == nil && rec.Avoid(u.Node, u.NodeName, u.Why(), d.now(), d.cfg.Barrier.AvoidFor) {
 			d.log.Warn("a preflight has found a node unfit", "namespace", u.Namespace, "job", u.Job, "node", u.NodeName, "found", u.Why())
 			if err = d.records.Put(ctx, rec); err == nil {
+				d.metrics.memberFailures.WithLabelValues(causePreflight).Inc()
 				d.poke(true)
 			}
 		}
@@ -197,4 +201,45 @@ func (d *Daemon) noteUnfit(u barrier.Unfit) {
 			d.log.Warn("an unfit node is not remembered yet", "namespace", u.Namespace, "job", u.Job, "node", u.NodeName, "error", err)
 		}
 	}()
+}
+
+// noteOver remembers that a gang has failed for good by its members' own word,
+// so that it is taken off without waiting for Nomad to have tried each of them
+// as often as it may.
+func (d *Daemon) noteOver(o barrier.Over) {
+	go func() {
+		d.acting.Lock()
+		defer d.acting.Unlock()
+		term, leading := d.leads(context.Background())
+		if !leading {
+			return
+		}
+		ctx, cancel := context.WithTimeout(term, refreshTimeout)
+		defer cancel()
+		m, rec, err := d.fresh(ctx, o.Namespace, o.Job)
+		if err == nil && overInForce(m, rec, o) {
+			rec.GangFailures = maps.Clone(rec.GangFailures)
+			if rec.GangFailures == nil {
+				rec.GangFailures = map[string]string{}
+			}
+			rec.GangFailures[o.Group] = o.Why
+			if err = d.records.Put(ctx, rec); err == nil {
+				d.log.Warn("a gang has failed for good", "namespace", o.Namespace, "job", o.Job, "gang", o.Group, "why", o.Why)
+				d.poke(true)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			// The barrier says it again.
+			d.log.Warn("a gang that has failed is not taken off yet", "namespace", o.Namespace, "job", o.Job, "gang", o.Group, "error", err)
+		}
+	}()
+}
+
+// overInForce says whether a gang that has failed is the one in force, and this
+// is news. Canaries are judged by their update.
+func overInForce(m *observe.Managed, rec *record.Record, o barrier.Over) bool {
+	if rec.Phase != record.PhaseAdmitted && rec.Phase != record.PhaseRunning || rec.GangFailures[o.Group] != "" {
+		return false
+	}
+	return slices.ContainsFunc(m.Members, func(s observe.MemberState) bool { return s.Alloc != nil && s.Alloc.ID == o.Alloc && !s.Member.Ended })
 }

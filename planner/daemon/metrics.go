@@ -1,9 +1,13 @@
 package daemon
 
 import (
+	"slices"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -25,7 +29,16 @@ type metrics struct {
 	gpus           *prometheus.GaugeVec
 	nodes          prometheus.Gauge
 	warnings       prometheus.Gauge
+
+	gangStarts     prometheus.Counter
+	startSpread    prometheus.Histogram
+	barrierSeconds prometheus.Histogram
+	memberFailures *prometheus.CounterVec
 }
+
+// causePreflight is the cause of a failure that a member's preflight has found,
+// beside those that the barrier knows.
+const causePreflight = "preflight"
 
 func newMetrics() *metrics {
 	seconds := prometheus.ExponentialBuckets(0.0001, 4, 10) // 0.1 ms to 26 s
@@ -58,13 +71,44 @@ func newMetrics() *metrics {
 		gpus:          gauges("gpus", "Managed GPUs by use.", "use"),
 		nodes:         gauge("nodes", "Nodes with managed GPUs."),
 		warnings:      gauge("warnings", "Faults that an operator should see."),
+		gangStarts:    counter("gang_starts_total", "Common starts of gangs at the barrier."),
+		startSpread: histogram("gang_start_spread_seconds", "Time from a gang's common start until the last member was told of it; 0 if all were before.",
+			prometheus.ExponentialBuckets(0.01, 4, 7)), // 10 ms to 41 s
+		barrierSeconds: histogram("barrier_seconds", "Time from the first member at the barrier until all had joined.",
+			prometheus.ExponentialBuckets(0.1, 4, 9)), // 0.1 s to 2 h
+		memberFailures: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "caravan", Name: "member_failures_total",
+			Help: "Members of gangs that failed first, by cause."}, []string{"cause"}),
+	}
+	for _, cause := range append(slices.Clone(barrier.Causes), causePreflight) {
+		m.memberFailures.WithLabelValues(cause)
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.decisions, m.decideSeconds, m.observeSeconds, m.cycleSeconds, m.waitSeconds, m.observeErrors, m.applyErrors,
 		m.leader, m.nomadUp, m.jobs, m.gpus, m.nodes, m.warnings,
+		m.gangStarts, m.startSpread, m.barrierSeconds, m.memberFailures,
 	)
 	return m
+}
+
+// waitingMembers shows how many members wait at the barrier.
+func (m *metrics) waitingMembers(waiting func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "caravan", Name: "barrier_waiting_members",
+		Help: "Members that wait at the barrier."}, func() float64 { return float64(waiting()) }))
+}
+
+// watch counts what happens at the barrier, and passes on which gangs have
+// failed for good.
+func (m *metrics) watch(over func(barrier.Over)) barrier.Watch {
+	return barrier.Watch{
+		Started: func(_ int, waited time.Duration) {
+			m.gangStarts.Inc()
+			m.barrierSeconds.Observe(waited.Seconds())
+		},
+		Told:   func(spread time.Duration) { m.startSpread.Observe(spread.Seconds()) },
+		Failed: func(cause string) { m.memberFailures.WithLabelValues(cause).Inc() },
+		Over:   over,
+	}
 }
 
 // count shows the cluster's numbers.
