@@ -23,6 +23,7 @@ const (
 	codeRetryLater = "retry_later"
 	codeTooLarge   = "too_large"
 	codeInvalid    = "invalid"
+	codePreempting = "preempting"
 	codeQuota      = "quota"
 )
 
@@ -61,6 +62,8 @@ type cycle struct {
 	indexed int
 	// holding is what was said of who holds a node.
 	holding map[int32]holding
+	// yield is who gives way; nil until somebody asks.
+	yield *yield
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.
@@ -140,6 +143,8 @@ func (c *cycle) begin(t *turn, j *model.Job) {
 			d.Reason = fmt.Sprintf("waits until %s for %s", j.RetryAfter.UTC().Format(time.TimeOnly), j.RetryFor)
 		}
 		d.Detail.Code = codeRetryLater
+	case c.yield.chosen(keyOf(j)) != "":
+		d.Reason, d.Detail.Code = c.yield.chosen(keyOf(j)), codeBehind
 	case c.blocked != "":
 		d.Reason = fmt.Sprintf("%s is ahead and waits for room; the queue is strict, so nobody passes it", c.blocked)
 		d.Detail.Code = codeBehind

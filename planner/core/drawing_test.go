@@ -75,7 +75,7 @@ var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // submit adds queued jobs, one per line in the order of submission: the ID,
 // what it asks for, "2x4" for two members with four GPUs each (several with
 // "+": groups), and options: require:LEVEL, prefer:LEVEL, gang:MODE,
-// service, constraint words are added by the tests themselves.
+// service, priority:N; constraint words are added by the tests themselves.
 func submit(t testing.TB, s *model.Snapshot, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -106,6 +106,8 @@ func submit(t testing.TB, s *model.Snapshot, text string) {
 				j.Gang = model.Gang(value)
 			case "service":
 				j.Type = "service"
+			case "priority":
+				j.Priority, _ = strconv.Atoi(value)
 			default:
 				t.Fatalf("job line %q: unknown option %q", line, option)
 			}
@@ -124,6 +126,13 @@ func redraw(s *model.Snapshot, plan *model.Plan) string {
 			taken[uuid] = '#'
 			if a.Job != "" {
 				taken[uuid] = a.Job[0]
+			}
+		}
+	}
+	for i := range s.Jobs {
+		for _, m := range s.Jobs[i].Members {
+			for _, uuid := range m.GPUs {
+				taken[uuid] = s.Jobs[i].ID[0]
 			}
 		}
 	}

@@ -43,11 +43,7 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	if k, ok := c.shareClaim(g); ok {
 		return k
 	}
-	if len(c.holds) == 0 {
-		for _, t := range c.takers {
-			c.views[viewTrue].Take(t.unit, t.placed)
-		}
-	}
+	c.beginHolding()
 	k, ok := c.keepSome(g, why.view)
 	if !ok {
 		if len(c.holds) == 0 {
@@ -58,6 +54,17 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	c.holds = append(c.holds, hold{job: keyOf(j)})
 	c.epoch++
 	return k
+}
+
+// beginHolding brings the view without what is kept up to date, before the
+// first thing is kept.
+func (c *cycle) beginHolding() {
+	if len(c.holds) > 0 {
+		return
+	}
+	for _, t := range c.takers {
+		c.views[viewTrue].Take(t.unit, t.placed)
+	}
 }
 
 // maxTargets is how many domains are tried before a gang keeps nothing.

@@ -181,7 +181,8 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 	c := newCycle(p, now)
 	defer c.revert()
 	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(p.queue()))}
-	c.work(p.queue(), plan)
+	c.work(c.promisedFirst(p.queue()), plan)
+	plan.Preemptions = c.yield.preemptions()
 	return plan
 }
 

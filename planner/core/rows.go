@@ -16,6 +16,10 @@ type holder struct {
 	gpus      uint64
 	resources model.Resources
 	ports     []uint16
+	// on and member are what it is; a member that has become an allocation is
+	// both.
+	on     *model.Alloc
+	member *model.Member
 	// lost: its node is cut off, and its job does without it.
 	lost bool
 	// stays: nothing says that it ever ends by itself. A service does not, and
@@ -83,7 +87,7 @@ func (p *Prepared) holders(node int32) []holder {
 	for _, a := range allocs {
 		key := jobKey{a.Namespace, a.Job}
 		out = append(out, holder{
-			job: key, alloc: a.ID, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
+			job: key, alloc: a.ID, on: a, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
 			stays: !p.endsItself(key) && !a.Stopping, lost: a.Lost,
 		})
 	}
@@ -102,6 +106,7 @@ func (p *Prepared) holders(node int32) []holder {
 			// its own even if Nomad gave it other GPUs.
 			matched[i] = true
 			out[i].gpus |= h.gpus
+			out[i].member = m.member
 			continue
 		}
 		out = append(out, h)
@@ -110,7 +115,7 @@ func (p *Prepared) holders(node int32) []holder {
 }
 
 func (p *Prepared) memberHolder(node int32, m jobMember) holder {
-	h := holder{job: keyOf(m.job), gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service"}
+	h := holder{job: keyOf(m.job), member: m.member, gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service"}
 	for i := range m.job.Groups {
 		g := &m.job.Groups[i]
 		if g.Name != m.member.Group {

@@ -32,9 +32,13 @@ const maxTold = 3
 func (c *cycle) tellAll(j *model.Job, waits []wait, d *model.Decision) {
 	main, forRoom := 0, false
 	var held []string
+	var victims []model.JobName
+	var cost model.Cost
 	for i := range waits {
 		forRoom = forRoom || waits[i].forRoom
 		held = append(held, waits[i].detail.Held...)
+		victims = append(victims, waits[i].detail.Victims...)
+		cost = cost.Plus(waits[i].detail.Cost)
 		if w := &waits[main]; waits[i].forRoom && !w.forRoom || w.never() && !waits[i].never() {
 			main = i
 		}
@@ -60,11 +64,13 @@ func (c *cycle) tellAll(j *model.Job, waits []wait, d *model.Decision) {
 	if d.Action == model.ActionAdmit {
 		d.Reason += fmt.Sprintf("; %d more wait: %s", d.Detail.MembersWanted-len(d.Members), reason)
 		d.Detail.Filtered, d.Detail.Held = detail.Filtered, held
+		d.Detail.Victims, d.Detail.Cost = victims, cost
 		return
 	}
 	ahead, wanted, gpus := d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs
 	d.Detail, d.Reason = *detail, reason
 	d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs, d.Detail.Held = ahead, wanted, gpus, held
+	d.Detail.Victims, d.Detail.Cost = victims, cost
 }
 
 // explain says why a gang does not fit, and keeps nodes for it. What was said
@@ -72,6 +78,7 @@ func (c *cycle) tellAll(j *model.Job, waits []wait, d *model.Decision) {
 func (c *cycle) explain(j *model.Job, g *gang) wait {
 	key, plain := keyOfGang(g)
 	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
+	plain = plain && !c.mayPreempt(j, g)
 	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch {
 		return a.wait
 	}
@@ -111,6 +118,12 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	}
 	// Who runs already lets others pass.
 	w.forRoom = why.code == "" && g.grown == 0
+	if w.forRoom && c.mayPreempt(j, g) {
+		if made, ok := c.makeRoom(j, g); ok {
+			c.tellMade(g, made, &w)
+			return w
+		}
+	}
 	if len(c.holds) > 0 && c.placeable(truth, g) {
 		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), g.grown == 0
 		return w

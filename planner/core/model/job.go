@@ -48,8 +48,8 @@ type Job struct {
 	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
 	// or PreemptNever; "" means PreemptCheckpoint.
 	Preempt string `json:"preempt,omitempty"`
-	// Started is when the members in force were admitted; left out, they count
-	// as having run for ever.
+	// Started is when the members in force were admitted; left out, it is when
+	// the job was submitted.
 	Started time.Time `json:"started,omitzero"`
 	// Preempted is when the job gave way to others, the latest last.
 	Preempted []Preempted `json:"preempted,omitempty"`
@@ -72,6 +72,10 @@ type Preempted struct {
 	// Namespace and By name the job that it gave way to.
 	Namespace string `json:"namespace,omitempty"`
 	By        string `json:"by"`
+	// Group is the gang that it was where groups are gangs; Group and Index name
+	// the member where members start one by one.
+	Group string `json:"group,omitempty"`
+	Index int    `json:"index,omitempty"`
 }
 
 // State is where a job is in its life.

@@ -47,6 +47,11 @@ type Cost struct {
 	Placement int64 `json:"placement,omitempty"`
 }
 
+// Plus adds costs up.
+func (c Cost) Plus(o Cost) Cost {
+	return Cost{c.Lost + o.Lost, c.Restart + o.Restart, c.Placement + o.Placement}
+}
+
 // Total is all of it.
 func (c Cost) Total() int64 { return c.Lost + c.Restart + c.Placement }
 

@@ -1,0 +1,310 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// made is how room is made for a gang.
+type made struct {
+	result place.Result
+	// now are gangs that this plan stops, later those that stop when some of
+	// them have, and going the jobs that are stopping already and in its place.
+	now, later []int
+	going      []jobKey
+	cost       model.Cost
+	// moves says where those that stop could start again at once.
+	moves map[int]string
+}
+
+// makeRoom finds out who has to stop, besides what is stopping anyway, so that
+// a gang fits, and keeps for it the place that it will have. It is false if
+// nobody may be displaced who would be of use.
+func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
+	if len(c.placedNow) > 0 {
+		c.prepare(j, g) // others of its job have got places since
+	}
+	y, now := c.yield, c.views[viewNow]
+	mark := now.State.Mark()
+	// What others have displaced is theirs first.
+	for _, others := range []bool{false, true} {
+		for _, l := range y.leaving {
+			if others == (l.to != jobKey{} && l.to != keyOf(j)) {
+				c.yields(l.hold)
+			}
+		}
+		if r, ok := now.Place(g.unit); ok {
+			now.State.Revert(mark)
+			c.promise(j, g, r)
+			return made{result: r, going: y.goingFrom(r)}, true
+		}
+	}
+	y.searches--
+	m, ok := c.displace(j, g)
+	now.State.Revert(mark)
+	if !ok {
+		if key, plain := keyOfGang(g); plain {
+			y.failed[key] = j.Priority
+		}
+		return made{}, false
+	}
+	c.promise(j, g, m.result)
+	c.stop(j, &m)
+	clear(y.failed) // what they leave behind may be of use to others
+	return m, true
+}
+
+// goingFrom lists the jobs that are leaving the nodes of a placement.
+func (y *yield) goingFrom(r place.Result) []jobKey {
+	var out []jobKey
+	for _, l := range y.leaving {
+		if !slices.Contains(out, l.job) && slices.ContainsFunc(r.Placed, func(p place.Placed) bool { return p.Node == l.hold.Node }) {
+			out = append(out, l.job)
+		}
+	}
+	return out
+}
+
+// yields gives back what somebody holds who leaves, but for what is promised.
+func (c *cycle) yields(h preempt.Hold) {
+	claim := h.Claim
+	if p, ok := c.yield.promised[h.Node]; ok {
+		claim.GPUs &^= p.GPUs
+		claim.Ports = slices.DeleteFunc(slices.Clone(claim.Ports), func(port uint16) bool { return slices.Contains(p.Ports, port) })
+	}
+	c.views[viewNow].State.Give(h.Node, claim)
+}
+
+// displace finds the cheapest gangs to stop. What is free in the state is
+// undone by the caller.
+func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
+	y, now := c.yield, c.views[viewNow]
+	problem := preempt.Problem{State: now.State, GPUs: g.gpus}
+	var of []int // the gang of each victim
+	at := map[int]int{}
+	for i := range y.gangs {
+		if v := &y.gangs[i]; !y.taken[i] && c.mayDisplace(j, v.job) && (v.after < 0 || !y.taken[v.after] && slices.Contains(of, v.after)) {
+			victim := preempt.Victim{Cost: v.cost.Total(), After: -1}
+			if v.after >= 0 {
+				victim.After = at[v.after]
+			}
+			for _, h := range v.holds {
+				if p, ok := y.promised[h.Node]; ok {
+					h.Claim.GPUs &^= p.GPUs
+				}
+				victim.Holds = append(victim.Holds, h)
+			}
+			at[i] = len(of)
+			of = append(of, i)
+			problem.Victims = append(problem.Victims, victim)
+		}
+	}
+	if len(of) == 0 {
+		return made{}, false
+	}
+	var fits []domainFit
+	forbidden := g.forbidden()
+	c.eachDomain(g, func(f domainFit) {
+		if f.domain >= 0 || !forbidden[f.node] {
+			problem.Places = append(problem.Places, preempt.Place{ID: len(fits), Lo: f.lo, Hi: f.hi})
+			fits = append(fits, f)
+		}
+	})
+	problem.Fits = func(p preempt.Place) bool { return c.fitsInto(g, fits[p.ID]) }
+	if !g.plain() {
+		problem.Budget = oddBudget
+	}
+	solution, ok := preempt.Solve(problem)
+	if !ok || len(solution.Victims) > y.perHour {
+		return made{}, false
+	}
+	var m made
+	for _, v := range solution.Victims {
+		for _, h := range y.gangs[of[v]].holds {
+			c.yields(h)
+		}
+		m.now = append(m.now, of[v])
+		m.cost = m.cost.Plus(y.gangs[of[v]].cost)
+	}
+	// As it will be found when they have stopped, though the gang of a victim may
+	// leave more than one place.
+	if m.result, ok = c.views[viewNow].Place(g.unit); ok {
+		m.moves = c.moves(m.now)
+	}
+	return m, ok
+}
+
+// moves says where the gangs that stop could start again at once, beside what
+// they stop for; "" for those that could not.
+func (c *cycle) moves(victims []int) map[int]string {
+	order := slices.Clone(victims)
+	slices.SortStableFunc(order, func(a, b int) int { return queue.Compare(c.yield.gangs[a].job, c.yield.gangs[b].job) })
+	out := map[int]string{}
+	for _, v := range order {
+		old := &c.yield.gangs[v]
+		anew := *old.job
+		anew.State, anew.Members = model.StateQueued, nil
+		gangs := c.gangs(&anew)
+		at := slices.IndexFunc(gangs, func(g gang) bool {
+			return gangOf(&anew) == model.GangJob || g.groups[0].Name == old.members[0].Group
+		})
+		if at < 0 {
+			continue
+		}
+		c.prepare(&anew, &gangs[at])
+		if r, ok := c.views[viewNow].Place(gangs[at].unit); ok {
+			out[v] = domainName(r.Level, r.Domain)
+		}
+	}
+	return out
+}
+
+// oddBudget bounds the search for gangs that take long to place: those of
+// unequal members, or told apart by property.
+const oddBudget = 300
+
+// mayDisplace reports whether one job may take another's room.
+func (c *cycle) mayDisplace(j, victim *model.Job) bool {
+	key := keyOf(victim)
+	if key == keyOf(j) || slices.ContainsFunc(c.given, func(g given) bool { return g.job == key }) {
+		return false
+	}
+	may, _ := c.yield.rights.MayDisplace(j, victim)
+	return may && c.yield.policy.Exempt(j, victim, c.now) == ""
+}
+
+// plain reports whether room for each member is all that a gang needs.
+func (g *gang) plain() bool {
+	u := g.unit
+	return len(u.Parts) == 1 && len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) == 0
+}
+
+// fitsInto reports whether a gang fits into a domain or node, as things are.
+func (c *cycle) fitsInto(g *gang, f domainFit) bool {
+	if g.plain() {
+		return newMeter(c.views[viewNow], g).takes(f)
+	}
+	mark := c.views[viewNow].State.Mark()
+	_, ok := c.placeInto(g, f)
+	c.views[viewNow].State.Revert(mark)
+	return ok
+}
+
+// placeInto places a gang in a domain or on a node.
+func (c *cycle) placeInto(g *gang, f domainFit) (place.Result, bool) {
+	unit := *g.unit
+	switch {
+	case f.domain >= 0:
+		unit.Within = f.domain
+	case unit.Only == nil:
+		unit.Only = &place.Spot{Node: f.node, GPUs: ^uint64(0)}
+	}
+	return c.views[viewNow].Place(&unit)
+}
+
+// promise keeps a place for a gang from all who come later.
+func (c *cycle) promise(j *model.Job, g *gang, r place.Result) {
+	c.beginHolding()
+	c.views[viewNow].Take(g.unit, r.Placed)
+	for i := range r.Placed {
+		p := &r.Placed[i]
+		claim := c.yield.promised[p.Node]
+		claim.GPUs |= maskOf(p.GPUs)
+		claim.Ports = topo.MergePorts(claim.Ports, g.unit.Parts[p.Part].Request.Ports)
+		c.yield.promised[p.Node] = claim
+		c.placedNow = append(c.placedNow, other{node: p.Node, group: g.groups[p.Part].Name})
+	}
+	c.holds = append(c.holds, hold{job: keyOf(j)})
+	c.epoch++
+}
+
+// stop puts those who give way into the plan, as many as may stop at once. The
+// others follow when these have stopped.
+func (c *cycle) stop(j *model.Job, m *made) {
+	y := c.yield
+	for i, v := range m.now {
+		y.taken[v] = true
+		if i >= y.atOnce {
+			m.later = append(m.later, v)
+			continue
+		}
+		gang := &y.gangs[v]
+		for _, h := range gang.holds {
+			y.leaving = append(y.leaving, leaver{job: keyOf(gang.job), to: keyOf(j), hold: h})
+		}
+		_, why := y.rights.MayDisplace(j, gang.job)
+		reason := fmt.Sprintf("gives way to %s (%s): %s are lost", jobName(keyOf(j)), why, costText(gang.cost, gang.sinceWhat()))
+		if to := m.moves[v]; to != "" {
+			reason += "; it can start again at once in " + to
+		} else {
+			reason += "; it is queued again"
+		}
+		y.notes[keyOf(gang.job)] = reason
+		y.plan = append(y.plan, model.Preemption{
+			Namespace: gang.job.Namespace, Job: gang.job.ID, Action: model.ActionPreempt, Members: gang.members,
+			For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Reason: reason, Cost: gang.cost, Moves: m.moves[v],
+		})
+	}
+	m.now = m.now[:len(m.now)-len(m.later)]
+	y.atOnce -= len(m.now)
+	y.perHour -= len(m.now)
+}
+
+// sinceWhat says from when on work is lost.
+func (v *yielder) sinceWhat() string {
+	if v.saved {
+		return "its checkpoint"
+	}
+	return "its start"
+}
+
+// tellMade says what a gang waits for that has a place for which others leave.
+func (c *cycle) tellMade(g *gang, m made, w *wait) {
+	lo, hi := m.result.Placed[0].Node, m.result.Placed[0].Node
+	var held, names []string
+	for i := range m.result.Placed {
+		node := m.result.Placed[i].Node
+		lo, hi = min(lo, node), max(hi, node)
+		if id := c.tree.Nodes[node].Model.ID; !slices.Contains(held, id) {
+			held, names = append(held, id), append(names, nodeName(c.tree.Nodes[node].Model))
+		}
+	}
+	f := domainFit{domain: -1, node: lo, lo: lo, hi: lo + 1}
+	if lo != hi {
+		f.domain = c.domainAround(lo, hi)
+		f.lo, f.hi = c.tree.Domains[f.domain].Lo, c.tree.Domains[f.domain].Hi
+	}
+	c.refine(c.truth(), g, &f)
+	w.detail.Code, w.detail.MembersFit, w.detail.Held = codePreempting, f.fit, held
+	w.detail.Level, w.detail.Domain = m.result.Level, m.result.Domain
+	w.detail.Cost = m.cost
+	var who []string
+	for _, v := range slices.Concat(m.now, m.later) {
+		k := keyOf(c.yield.gangs[v].job)
+		if name := (model.JobName{Namespace: k.namespace, ID: k.id}); !slices.Contains(w.detail.Victims, name) {
+			w.detail.Victims = append(w.detail.Victims, name)
+			who = append(who, jobName(k))
+		}
+	}
+	for _, k := range m.going {
+		who = append(who, jobName(k))
+	}
+	have := "has"
+	if len(who) > 1 {
+		have = "have"
+	}
+	w.reason = fmt.Sprintf("needs %s%s; starts in %s when %s %s stopped", g.wants(), g.where(), domainName(m.result.Level, m.result.Domain), nameList(who), have)
+	if len(m.now)+len(m.later) > 0 {
+		w.reason += "; that costs " + costText(m.cost, "their checkpoints or starts")
+	}
+	if len(m.later) > 0 {
+		w.reason += fmt.Sprintf("; %d of %d stop first, since at most %d may at once", len(m.now), len(m.now)+len(m.later), c.yield.policy.MaxAtOnce)
+	}
+	w.reason += "; kept for it: " + nameList(names)
+}

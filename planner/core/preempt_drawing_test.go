@@ -1,0 +1,124 @@
+package core
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// describe says more of the running jobs of a drawing, one per line: the ID, the
+// priority, for how long it has run, and options: never, always, gang:MODE,
+// gave:JOB (it gave way to that one), again:COUNTxGPUS (what it would ask for).
+func describe(t testing.TB, s *model.Snapshot, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(s.Jobs, func(j model.Job) bool { return j.ID == fields[0] })
+		ran, err := time.ParseDuration(fields[2])
+		priority, err2 := strconv.Atoi(fields[1])
+		if at < 0 || err != nil || err2 != nil {
+			t.Fatalf("line %q: want JOB PRIORITY DURATION", line)
+		}
+		j := &s.Jobs[at]
+		j.Priority, j.Started = priority, s.Now.Add(-ran)
+		j.Submitted = j.Started
+		for _, option := range fields[3:] {
+			key, value, _ := strings.Cut(option, ":")
+			switch key {
+			case "never", "always":
+				j.Preempt = key
+			case "gang":
+				j.Gang = model.Gang(value)
+			case "gave":
+				j.Preempted = append(j.Preempted, model.Preempted{At: j.Started, By: value})
+			case "again":
+				asked := &model.Snapshot{}
+				submit(t, asked, "x "+value)
+				j.Groups = asked.Jobs[0].Groups
+			default:
+				t.Fatalf("line %q: unknown option %q", line, option)
+			}
+		}
+	}
+}
+
+// gaveWay lists who gives way to whom.
+func gaveWay(plan *model.Plan) []string {
+	out := []string{}
+	for _, p := range plan.Preemptions {
+		text := p.Job + " to " + p.For.ID
+		if p.Moves != "" {
+			text += ", moves to " + p.Moves
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// stopping is what the cluster looks like when a plan has been carried out, and
+// those that give way have been told to stop.
+func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
+	next := *s
+	next.Jobs, next.Allocs = slices.Clone(s.Jobs), slices.Clone(s.Allocs)
+	for _, d := range plan.Decisions {
+		at := slices.IndexFunc(next.Jobs, func(j model.Job) bool { return j.ID == d.Job && j.Namespace == d.Namespace })
+		if j := &next.Jobs[at]; d.Action == model.ActionAdmit {
+			j.State, j.Members = model.StateAdmitted, append(slices.Clone(j.Members), d.Members...)
+		}
+	}
+	for _, p := range plan.Preemptions {
+		nodes := map[string]bool{}
+		for _, m := range p.Members {
+			for _, gpu := range m.GPUs {
+				nodes[gpu] = true
+			}
+		}
+		for i := range next.Allocs {
+			if a := &next.Allocs[i]; a.Job == p.Job && slices.ContainsFunc(a.GPUs, func(g string) bool { return nodes[g] }) {
+				a.Stopping = true
+			}
+		}
+		for i := range next.Jobs {
+			j := &next.Jobs[i]
+			if j.ID != p.Job || j.Namespace != p.Namespace {
+				continue
+			}
+			gave := model.Preempted{At: s.Now, Namespace: p.For.Namespace, By: p.For.ID}
+			if gangOf(j) != model.GangJob {
+				gave.Group = p.Members[0].Group
+			}
+			if gangOf(j) == model.GangNone {
+				gave.Index = p.Members[0].Index
+			}
+			j.Preempted = append(slices.Clone(j.Preempted), gave)
+			if gangOf(j) == model.GangJob {
+				j.State, j.Members = model.StateStopping, nil
+			}
+			j.Members = slices.DeleteFunc(slices.Clone(j.Members), func(m model.Member) bool {
+				return slices.ContainsFunc(p.Members, func(o model.Member) bool { return o.Group == m.Group && o.Index == m.Index })
+			})
+		}
+	}
+	return &next
+}
+
+// stopped is what it looks like when they have.
+func stopped(s *model.Snapshot) *model.Snapshot {
+	next := *s
+	next.Jobs = slices.Clone(s.Jobs)
+	next.Allocs = slices.DeleteFunc(slices.Clone(s.Allocs), func(a model.Alloc) bool { return a.Stopping })
+	for i := range next.Jobs {
+		if j := &next.Jobs[i]; j.State == model.StateStopping {
+			j.State = model.StateQueued
+		}
+	}
+	return &next
+}

@@ -1,0 +1,361 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Gangs that run give way to one that waits for room and may displace them:
+// see package preempt for who is chosen. What gives way is told to stop, and
+// until its clients have reported it dead its room is promised: the gang that
+// it is for waits, keeps exactly the place that it will have, and displaces
+// nobody else meanwhile.
+
+// yield is what a cycle knows of who gives way.
+type yield struct {
+	policy preempt.Policy
+	rights preempt.Rights
+	// gangs are those that run, the ones to be preferred first.
+	gangs []yielder
+	// taken are those that give way already, or will when others have stopped.
+	taken map[int]bool
+	// leaving is what has been told to stop, or is in this plan.
+	leaving []leaver
+	// promised is what gangs that wait will have of nodes that are not free yet.
+	promised map[int32]topo.Claim
+	// failed remembers in vain up to which priority gangs alike have asked.
+	failed map[possibleKey]int
+	// searches, atOnce and perHour are how many more there may be.
+	searches, atOnce, perHour int
+	plan                      []model.Preemption
+	// notes are what jobs are told that give way and wait for a place too.
+	notes map[jobKey]string
+}
+
+// yielder is a gang that runs, or a part of an elastic one.
+type yielder struct {
+	job     *model.Job
+	members []model.Member
+	holds   []preempt.Hold
+	gpus    int
+	cost    model.Cost
+	// since is from when on the work would be lost, and saved whether that is a
+	// checkpoint.
+	since time.Time
+	saved bool
+	// after is the part of the gang that goes first, -1 if there is none; shrink
+	// says that the gang runs on without it.
+	after  int
+	shrink bool
+}
+
+// leaver is something that is stopping.
+type leaver struct {
+	job jobKey
+	// to is whom it gives way to; zero if it leaves for another reason.
+	to   jobKey
+	gang gangKey
+	hold preempt.Hold
+}
+
+// maxSearches is for how many gangs room is looked for in one cycle.
+const maxSearches = 64
+
+// placementTime is what a level of nearness is worth, for each GPU.
+const placementTime = 10 * time.Second
+
+func (y *yield) chosen(k jobKey) string {
+	if y == nil {
+		return ""
+	}
+	return y.notes[k]
+}
+
+func (y *yield) preemptions() []model.Preemption {
+	if y == nil {
+		return nil
+	}
+	return y.plan
+}
+
+// mayPreempt reports whether it is worth a try to make room for a gang.
+func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
+	if !c.policy.Preempt.Enabled || g.grown > 0 {
+		return false
+	}
+	if c.yield == nil {
+		c.yield = c.newYield()
+	}
+	y := c.yield
+	if key, plain := keyOfGang(g); plain {
+		if failed, asked := y.failed[key]; asked && j.Priority <= failed {
+			return false
+		}
+	}
+	return y.searches > 0 && len(y.gangs)+len(y.leaving) > 0
+}
+
+// newYield finds what runs and what is leaving.
+func (c *cycle) newYield() *yield {
+	policy := c.policy.Preempt.WithDefaults()
+	y := &yield{
+		policy: policy, rights: preempt.ByPriority{Gap: policy.MinPriorityGap},
+		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]int{},
+		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
+	}
+	found := map[gangKey]*yielder{}
+	for node := range c.allocsOn {
+		c.addHolders(y, int32(node), found)
+	}
+	y.atOnce -= y.stopping()
+	for _, j := range c.jobs {
+		for _, gave := range j.Preempted {
+			if c.now.Sub(gave.At) < time.Hour {
+				y.perHour--
+			}
+		}
+	}
+	keys := make([]gangKey, 0, len(found))
+	for key := range found {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b gangKey) int {
+		x, y := c.jobs[a.job], c.jobs[b.job]
+		return cmp.Or(cmp.Compare(x.Priority, y.Priority), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
+			strings.Compare(a.job.id, b.job.id), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
+	})
+	for _, key := range keys {
+		c.addYielder(y, found[key])
+	}
+	return y
+}
+
+// gangKey names a gang: a job, a group of it, or a member.
+type gangKey struct {
+	job   jobKey
+	group string
+	index int
+}
+
+// gangKeyOf is the gang that a holder is of.
+func gangKeyOf(j *model.Job, h *holder) gangKey {
+	key := gangKey{job: keyOf(j), index: -1}
+	group, index := "", 0
+	switch {
+	case h.member != nil:
+		group, index = h.member.Group, h.member.Index
+	case h.on != nil:
+		group, index = h.on.Group, h.on.Index
+	}
+	switch gangOf(j) {
+	case model.GangGroup:
+		key.group = group
+	case model.GangNone:
+		key.group, key.index = group, index
+	}
+	return key
+}
+
+// addHolders notes what of a node would be left behind by whom. What others
+// hold too is left by nobody.
+func (c *cycle) addHolders(y *yield, node int32, found map[gangKey]*yielder) {
+	holders := c.holders(node)
+	healthy := c.views[viewEmpty].State.Row(node).GPUs
+	for i := range holders {
+		h := &holders[i]
+		j := c.jobs[h.job]
+		lost := h.on != nil && h.on.Lost
+		leaves := isLeaving(j, h)
+		if j == nil && !leaves || lost {
+			continue
+		}
+		claim := topo.Claim{GPUs: h.gpus & healthy, Resources: h.resources, Ports: h.ports}
+		for k := range holders {
+			o := &holders[k]
+			same := j != nil && o.job == h.job && gangKeyOf(j, o) == gangKeyOf(j, h)
+			if k != i && !same && !(leaves && isLeaving(c.jobs[o.job], o) && (o.on == nil || !o.on.Lost)) {
+				claim.GPUs &^= o.gpus
+				claim.Ports = slices.DeleteFunc(slices.Clone(claim.Ports), func(port uint16) bool { return slices.Contains(o.ports, port) })
+			}
+		}
+		hold := preempt.Hold{Node: node, Claim: claim}
+		switch {
+		case leaves:
+			l := leaver{job: h.job, to: gaveTo(j, h), hold: hold}
+			if j != nil {
+				l.gang = gangKeyOf(j, h)
+			}
+			y.leaving = append(y.leaving, l)
+		case j.State == model.StateRunning:
+			key := gangKeyOf(j, h)
+			if found[key] == nil {
+				found[key] = &yielder{job: j, after: -1}
+			}
+			found[key].holds = append(found[key].holds, hold)
+			if h.member != nil {
+				found[key].members = append(found[key].members, *h.member)
+			} else if h.on != nil {
+				found[key].members = append(found[key].members, model.Member{Group: h.on.Group, Index: h.on.Index, Node: h.on.Node, GPUs: h.on.GPUs})
+			}
+		}
+	}
+}
+
+// gaveTo is whom a holder has given way to since its job was placed; zero if to
+// nobody.
+func gaveTo(j *model.Job, h *holder) jobKey {
+	if j == nil {
+		return jobKey{}
+	}
+	for _, gave := range slices.Backward(j.Preempted) {
+		key := gangKey{job: keyOf(j), group: gave.Group, index: -1}
+		if gangOf(j) == model.GangNone {
+			key.index = gave.Index
+		}
+		if key == gangKeyOf(j, h) && !gave.At.Before(j.Started) {
+			return jobKey{gave.Namespace, gave.By}
+		}
+	}
+	return jobKey{}
+}
+
+// stopping counts the gangs that are stopping to give way.
+func (y *yield) stopping() int {
+	gangs := map[gangKey]bool{}
+	for _, l := range y.leaving {
+		if l.to != (jobKey{}) {
+			gangs[l.gang] = true
+		}
+	}
+	return len(gangs)
+}
+
+// promiseTime is for how long a job goes first after others have given way to it.
+const promiseTime = 15 * time.Minute
+
+// promisedFirst puts those first to whom others have given way and who have no
+// place yet. Else a gang ahead of them, for which nobody gives way, would move
+// to the nodes that have become free, and they would displace others again.
+func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
+	if !c.policy.Preempt.Enabled {
+		return list
+	}
+	promised := map[jobKey]bool{}
+	for _, j := range c.jobs {
+		for _, gave := range j.Preempted {
+			if !gave.At.Before(j.Started) && c.now.Sub(gave.At) < promiseTime {
+				promised[jobKey{gave.Namespace, gave.By}] = true
+			}
+		}
+	}
+	if len(promised) == 0 {
+		return list
+	}
+	out := slices.Clone(list)
+	slices.SortStableFunc(out, func(a, b *model.Job) int {
+		switch x, y := promised[keyOf(a)], promised[keyOf(b)]; {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return out
+}
+
+// isLeaving reports whether a holder will be gone soon.
+func isLeaving(j *model.Job, h *holder) bool {
+	return h.on != nil && h.on.Stopping || j != nil && j.State == model.StateStopping
+}
+
+// addYielder adds a gang that may give way, in parts if it is elastic. One that
+// is not all there is left to whoever sees to that, and one of which a member
+// has ended could not be started again.
+func (c *cycle) addYielder(y *yield, v *yielder) {
+	j := v.job
+	for _, a := range c.jobAllocs(keyOf(j)) {
+		if a.Lost {
+			return
+		}
+	}
+	for i := range j.Members {
+		m := &j.Members[i]
+		if m.Ended && gangOf(j) != model.GangNone && (gangOf(j) == model.GangJob || m.Group == v.members[0].Group) {
+			return
+		}
+	}
+	for _, h := range v.holds {
+		v.gpus += bits.OnesCount64(h.Claim.GPUs)
+	}
+	v.since, v.saved = workSince(j)
+	v.cost = c.costOf(y, v)
+	slices.SortFunc(v.members, func(a, b model.Member) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.Node, b.Node))
+	})
+	y.gangs = append(y.gangs, *v)
+}
+
+// workSince is from when on a job's work would be lost by a stop.
+func workSince(j *model.Job) (since time.Time, saved bool) {
+	if !j.Started.IsZero() {
+		return j.Started, false
+	}
+	return j.Submitted, false
+}
+
+// costOf is what a stop of the whole gang loses.
+func (c *cycle) costOf(y *yield, v *yielder) model.Cost {
+	weight := int64(max(1, v.gpus))
+	cost := model.Cost{Restart: weight * int64(y.policy.RestartTime/time.Second)}
+	if lost := c.now.Sub(v.since); v.job.Preempt != model.PreemptAlways && !v.since.IsZero() && lost > 0 {
+		cost.Lost = weight * int64(lost/time.Second)
+	}
+	lo, hi := v.holds[0].Node, v.holds[0].Node
+	for _, h := range v.holds {
+		lo, hi = min(lo, h.Node), max(hi, h.Node)
+	}
+	switch {
+	case len(v.members) < 2:
+	case lo == hi:
+		cost.Placement = weight * int64(len(c.tree.Levels)+1) * int64(placementTime/time.Second)
+	default:
+		near := c.tree.Domains[c.domainAround(lo, hi)].Level + 1
+		cost.Placement = weight * int64(near) * int64(placementTime/time.Second)
+	}
+	return cost
+}
+
+// gpuTime says a number of GPU-seconds.
+func gpuTime(seconds int64) string {
+	switch {
+	case seconds < 120:
+		return plural(int(seconds), "GPU-second")
+	case seconds < 120*60:
+		return plural(int(seconds/60), "GPU-minute")
+	default:
+		return plural(int(seconds/3600), "GPU-hour")
+	}
+}
+
+// costText says what a preemption loses.
+func costText(cost model.Cost, since string) string {
+	parts := []string{"nothing of its work"}
+	if cost.Lost > 0 {
+		parts[0] = fmt.Sprintf("%s since %s", gpuTime(cost.Lost), since)
+	}
+	parts = append(parts, gpuTime(cost.Restart)+" to start again")
+	if cost.Placement > 0 {
+		parts = append(parts, gpuTime(cost.Placement)+" for a place that was good")
+	}
+	return strings.Join(parts, ", ")
+}
