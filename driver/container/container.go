@@ -48,7 +48,9 @@ type Container struct {
 	Workload
 	spec Spec
 	host Host
-	env  string
+	// dir is the client's own: it runs there, and finds the container's
+	// environment there.
+	dir string
 
 	// mu guards what follows, which is known once the container runs.
 	mu    sync.Mutex
@@ -87,7 +89,7 @@ func wrap(what string, err error) error {
 }
 
 // Run starts the container. base is the workload that the client becomes: its
-// ID, outputs, and cgroup; base.Dir also keeps a file with the environment while
+// ID, outputs, and cgroup; in base.Dir is a directory with the environment while
 // the container runs, which only the caller's user can read.
 func Run(ctx context.Context, host Host, start Start, base exec.Spec, s Spec) (*Container, error) {
 	if err := s.Check(); err != nil {
@@ -99,12 +101,10 @@ func Run(ctx context.Context, host Host, start Start, base exec.Spec, s Spec) (*
 	}
 	in := s.invoke()
 	c := &Container{spec: s, host: host}
-	if slices.Contains(in.args, envFile) {
-		var err error
-		if c.env, err = writeEnv(base.Dir, in.file); err != nil {
+	if c.managed() {
+		if err := c.prepare(&base, in); err != nil {
 			return nil, err
 		}
-		in.args[slices.Index(in.args, envFile)] = c.env
 	}
 	base.Command, base.Args = s.Runtime.Path, in.args
 	base.Env = slices.Concat(clientEnv, in.env)
@@ -113,7 +113,7 @@ func Run(ctx context.Context, host Host, start Start, base exec.Spec, s Spec) (*
 	}
 	w, err := start(ctx, base)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Runtime.Name, err), c.forgetEnv())
+		return nil, errors.Join(fmt.Errorf("start %s: %w", s.Runtime.Name, err), c.tidy())
 	}
 	c.Workload = w
 	if c.managed() {
@@ -152,27 +152,35 @@ func (c *Container) await(ctx context.Context) {
 	}
 }
 
-func writeEnv(dir, text string) (string, error) {
-	f, err := os.CreateTemp(dir, ".env-")
+// prepare makes the client's directory, with the file that the invocation needs.
+func (c *Container) prepare(base *exec.Spec, in invocation) error {
+	dir, err := os.MkdirTemp(base.Dir, ".container-")
 	if err != nil {
-		return "", fmt.Errorf("write the container's environment: %w", err)
+		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("write the container's environment: %w", err), os.Remove(f.Name()))
+	c.dir, base.Dir = dir, dir
+	path := filepath.Join(dir, "environment")
+	if err := os.WriteFile(path, []byte(in.file), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("write the container's environment: %w", err), c.tidy())
 	}
-	return f.Name(), nil
+	in.args[slices.Index(in.args, envFile)] = path
+	return nil
 }
 
-func (c *Container) forgetEnv() error {
-	if c.env == "" {
+func (c *Container) tidy() error {
+	if c.dir == "" {
 		return nil
 	}
-	if err := os.Remove(c.env); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the container's environment: %w", err)
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("remove the container's directory: %w", err)
 	}
 	return nil
 }
+
+// oomFile is what podman's monitor leaves in its directory, which is the
+// client's, when the container has run out of memory. With cgroup v1 podman
+// itself often does not notice (conmon, src/oom.c).
+const oomFile = "oom"
 
 // managed says that the runtime keeps the container, and not the client.
 func (c *Container) managed() bool { return c.spec.Runtime.Name != Apptainer }
@@ -215,6 +223,9 @@ func (c *Container) Wait(ctx context.Context) (exec.Exit, error) {
 	if askErr == nil && strings.TrimSpace(out) == "true" {
 		exit.OOM = true
 	}
+	if _, err := os.Stat(filepath.Join(c.dir, oomFile)); err == nil {
+		exit.OOM = true
+	}
 	// The client ends with 128 and the number of the signal that ended the
 	// container's first process.
 	if exit.Code > 128 && exit.Code < 128+65 {
@@ -249,18 +260,23 @@ func (c *Container) Thaw(ctx context.Context) error {
 	return err
 }
 
-// Exec runs a command in the container.
+// ErrNoExec says that the runtime runs no further commands in a container.
+var ErrNoExec = errors.New("apptainer runs no commands in a container that runs already")
+
+// Exec runs a command in the container, ErrNoExec where the runtime does not.
+// Beside the client it would be outside of the container.
 func (c *Container) Exec(ctx context.Context, spec exec.ExecSpec) (*exec.Session, error) {
-	if c.managed() {
-		call := []string{c.spec.Runtime.Path, "exec", "--interactive"}
-		if spec.TTY {
-			call = append(call, "--tty")
-		}
-		for _, kv := range spec.Env {
-			call = append(call, "--env", kv)
-		}
-		spec.Command, spec.Env = slices.Concat(call, []string{c.spec.Name}, spec.Command), nil
+	if !c.managed() {
+		return nil, ErrNoExec
 	}
+	call := []string{c.spec.Runtime.Path, "exec", "--interactive"}
+	if spec.TTY {
+		call = append(call, "--tty")
+	}
+	for _, kv := range spec.Env {
+		call = append(call, "--env", kv)
+	}
+	spec.Command, spec.Env = slices.Concat(call, []string{c.spec.Name}, spec.Command), nil
 	return c.Workload.Exec(ctx, spec)
 }
 
@@ -307,7 +323,7 @@ func (c *Container) Usage() (exec.Usage, error) {
 
 // Close removes the container and what was kept about it.
 func (c *Container) Close(ctx context.Context) error {
-	return errors.Join(Remove(ctx, c.host, c.spec), c.Workload.Close(ctx), c.forgetEnv())
+	return errors.Join(Remove(ctx, c.host, c.spec), c.Workload.Close(ctx), c.tidy())
 }
 
 // Remove ends and removes the container, if it is there.

@@ -291,7 +291,7 @@ func TestLife(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".env*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, ".container*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	host.answers = map[string]string{"podman": "error: it is broken"}

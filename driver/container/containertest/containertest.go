@@ -40,21 +40,6 @@ func Podman(t testing.TB) (path string, args []string) {
 	return "", nil
 }
 
-// TellsOOM says whether this podman notices that a container has run out of
-// memory: with cgroup v1 it often does not.
-func TellsOOM(t testing.TB, podman string) bool {
-	t.Helper()
-	const name = "caravan-container-test-oom"
-	call := []string{"run", "--name", name, "--network", "host", "--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256", "--memory", "32m", "--memory-swap", "32m"}
-	// It ends with an error, whatever podman notices.
-	_ = exec.Command(podman, append(call, Image, "/program", "hog")...).Run()
-	out, err := exec.Command(podman, "inspect", "--format", "{{.State.OOMKilled}}", name).Output()
-	if rmErr := exec.Command(podman, "rm", "--force", name).Run(); err != nil || rmErr != nil {
-		t.Fatalf("look at the container: %v, %v", err, rmErr)
-	}
-	return strings.TrimSpace(string(out)) == "true"
-}
-
 func importImage(t testing.TB, podman string) {
 	t.Helper()
 	dir := t.TempDir()
