@@ -99,15 +99,14 @@ func (s *systemRun) node(id string) {
 		there[a.Name] = true
 		s.member(a)
 	}
-	if !s.isReady(id) {
-		return
-	}
+	ready := s.isReady(id)
 	for _, name := range sortedNames(s.wanted) {
 		if there[name] {
 			continue
 		}
 		m := systemMember{name: name, tg: s.wanted[name], node: id, cur: s.ended[id+"/"+name]}
 		switch {
+		case (m.cur == nil || s.eval.Type == api.JobTypeSystem) && !ready:
 		case m.cur == nil || s.eval.Type == api.JobTypeSystem:
 			s.missing = append(s.missing, m)
 			s.desired(*m.tg.Name).Place++
@@ -216,6 +215,9 @@ func (s *systemRun) place() {
 	}
 	for _, m := range s.missing {
 		group := *m.tg.Name
+		if !s.isReady(m.node) {
+			continue // a member that ended there: it stays queued
+		}
 		why := &metrics{}
 		why.NodesAvailable, why.NodesInPool, why.NodePool = s.byDC, len(s.ready), deref(s.job.NodePool)
 		// What is known of a class is forgotten: each node is looked at by itself.

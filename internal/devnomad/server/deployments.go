@@ -101,7 +101,7 @@ func (s *Server) watchDeployments(now time.Time) bool {
 	did := false
 	err := s.store.Update(state.EventDeploymentHealth, now, func(tx *state.Tx) error {
 		for _, d := range tx.Deployments() {
-			if d.Status == api.DeploymentStatusRunning && s.watchDeployment(tx, d, now) {
+			if s.watchDeployment(tx, d, now) {
 				did = true
 			}
 		}
@@ -137,6 +137,9 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 			st.RequireProgressBy = now.Add(st.ProgressDeadline)
 		} else {
 			st.UnhealthyAllocs++
+			if d.Status != api.DeploymentStatusRunning {
+				continue
+			}
 			if _, again := sched.RescheduleAt(a); st.ProgressDeadline == 0 || !again {
 				failed, revert = sched.DescDeployUnhealthy, revert || st.AutoRevert
 			} else {
@@ -144,6 +147,12 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 				tx.PutAlloc(&x)
 			}
 		}
+	}
+	if d.Status != api.DeploymentStatusRunning {
+		if changed {
+			tx.PutDeployment(c)
+		}
+		return changed
 	}
 	changed = autoPromote(tx, c) || changed
 	for g, st := range c.TaskGroups {
