@@ -24,8 +24,13 @@ const (
 	rawValue     = "raw"
 )
 
-// mark is what every job that Caravan has rewritten has somewhere in it.
-var mark = []byte("caravan_gate")
+// mark is what every job that Caravan has rewritten has somewhere in it; and
+// memberMark what one that was released may still have, the audience of its
+// members' identities.
+var (
+	mark       = []byte("caravan_gate")
+	memberMark = []byte(`"` + gangspec.IdentityName + `"`)
+)
 
 // serveView answers a read of a managed job in its user's terms: without gate
 // and pins, with the groups that the user wrote. Numbers of versions and
@@ -73,11 +78,11 @@ func (g *Gateway) view(r *http.Request, rt route, body []byte) ([]byte, error) {
 	var err error
 	switch rt.kind {
 	case kindJob:
-		if bytes.Contains(body, mark) {
+		if g.ours(r.Context(), namespace, rt.jobID, body) {
 			out, err = g.viewJob(r.Context(), namespace, rt.jobID, body)
 		}
 	case kindVersions:
-		if bytes.Contains(body, mark) {
+		if g.ours(r.Context(), namespace, rt.jobID, body) {
 			out, err = g.viewVersions(r, namespace, rt.jobID, body)
 		}
 	case kindEvaluations:
@@ -91,6 +96,17 @@ func (g *Gateway) view(r *http.Request, rt route, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	return encodeFor(r, out)
+}
+
+// ours says whether Nomad's answer about a job shows something that Caravan has
+// put into it. A job that was released keeps its members' identities, since they
+// would be restarted without.
+func (g *Gateway) ours(ctx context.Context, namespace, id string, body []byte) bool {
+	if bytes.Contains(body, mark) || !bytes.Contains(body, memberMark) {
+		return bytes.Contains(body, mark)
+	}
+	rec, err := g.cfg.Records.Get(ctx, namespace, id)
+	return err == nil && rec.Phase == record.PhaseReleased
 }
 
 // queryNamespace is the namespace of a request that names it in its query alone.

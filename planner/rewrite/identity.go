@@ -22,6 +22,21 @@ func identify(groups []*api.TaskGroup, was map[string]*api.TaskGroup) {
 	}
 }
 
+// mayRun are the groups of a job, by name, in which something may run: those that
+// are pinned, and those that Nomad may place by itself.
+func mayRun(cur *api.Job) map[string]*api.TaskGroup {
+	out := forms(cur)
+	if cur == nil || hasGate(cur.Constraints) {
+		return out
+	}
+	for _, g := range cur.TaskGroups {
+		if g != nil && !hasGate(g.Constraints) {
+			out[nameOf(g)] = g
+		}
+	}
+	return out
+}
+
 // identityLike is the identity in the form that the task has which runs, nil
 // for none: it has not always had the same.
 func identityLike(was *api.Task) *api.WorkloadIdentity {

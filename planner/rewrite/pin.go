@@ -74,7 +74,7 @@ func repin(cur, orig *api.Job, members, canaries []model.Member, c *Cluster, don
 		groups = append(append(groups, pinned...), beside...)
 	}
 	job.TaskGroups = groups
-	identify(groups, p.forms)
+	identify(groups, mayRun(cur))
 	if p.gang == model.GangJob {
 		// A plan that another scheduler's work has made partly impossible is
 		// then refused whole.
