@@ -52,6 +52,8 @@ type Daemon struct {
 	// barrier is where gangs start together, identity who their members are.
 	barrier  *barrier.Service
 	identity *identity.Verifier
+	// keys reads the keys that members' identities are checked with.
+	keys func(context.Context) (url string, keys int, err error)
 	// peers reaches the other planners.
 	peers *http.Client
 

@@ -73,10 +73,13 @@ func (d *Daemon) watchRights(ctx context.Context) {
 
 // Doctor examines the cluster as this planner sees it.
 func (b backend) Doctor(ctx context.Context) httpapi.Doctor {
-	p := doctor.Patient{Client: b.d.client, Config: &b.d.cfg, Skew: b.d.clock.get, Leads: func() (string, bool) {
+	p := doctor.Patient{Client: b.d.client, Config: &b.d.cfg, Skew: b.d.clock.get, Now: b.d.now, Leads: func() (string, bool) {
 		term, _ := b.d.leader.get()
 		return b.d.Address(), term != nil
 	}}
+	if !b.d.cfg.ObserveOnly {
+		p.Keys, p.Trust = b.d.keys, func() doctor.Trust { return doctor.Trust(b.d.identity.Trust()) }
+	}
 	// A view of before would hide that Nomad cannot be read now.
 	p.View, p.ViewError = b.d.observe.Refresh(ctx)
 	return httpapi.NewDoctor(b.d.now().UTC(), Version, doctor.Examine(ctx, p))
@@ -86,12 +89,12 @@ func (b backend) Doctor(ctx context.Context) httpapi.Doctor {
 // configuration names.
 func Doctor(ctx context.Context, cfg config.Config) (httpapi.Doctor, error) {
 	clock := new(nomadClock)
-	client, _, err := clients(cfg.Nomad, clock)
+	client, nobody, err := clients(cfg.Nomad, clock)
 	if err != nil {
 		return httpapi.Doctor{}, err
 	}
 	defer client.Close()
-	p := doctor.Patient{Client: client, Config: &cfg, Skew: clock.get}
+	p := doctor.Patient{Client: client, Config: &cfg, Skew: clock.get, Keys: keysIn(nobody), Now: time.Now}
 	seen := observe.New(observe.Options{Client: client, Records: record.NewStore(client, cfg.State.Namespace), Config: &cfg})
 	p.View, p.ViewError = seen.Refresh(ctx)
 	return httpapi.NewDoctor(time.Now().UTC(), Version, doctor.Examine(ctx, p)), nil

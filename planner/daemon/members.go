@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -51,8 +52,22 @@ func fetchKeys(client *api.Client) func(context.Context) ([]byte, error) {
 	}
 }
 
+// keysIn counts the keys that can be used, as the doctor asks for them.
+func keysIn(client *api.Client) func(context.Context) (string, int, error) {
+	return func(ctx context.Context) (string, int, error) {
+		url := strings.TrimSuffix(client.Address(), "/") + keysPath
+		raw, err := fetchKeys(client)(ctx)
+		if err != nil {
+			return url, 0, err
+		}
+		n, err := identity.CountKeys(raw)
+		return url, n, err
+	}
+}
+
 // setUpBarrier makes the barrier of the daemon's gangs.
 func (d *Daemon) setUpBarrier(nobody *api.Client) {
+	d.keys = keysIn(nobody)
 	d.identity = identity.New(gangapi.Audience, fetchKeys(nobody), d.now)
 	d.barrier = barrier.NewService(barrier.Options{
 		Documents: record.NewDocuments(d.client, d.cfg.State.Namespace, "gangs"),

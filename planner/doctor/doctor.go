@@ -29,6 +29,14 @@ type Patient struct {
 	// Leads says that a planner leads, and where, as far as a planner that asks
 	// knows it; nil where none asks.
 	Leads func() (address string, ok bool)
+	// Keys reads the keys that Nomad signs workload identities with, and says from
+	// where and how many can be used; nil where no members are served.
+	Keys func(context.Context) (url string, keys int, err error)
+	// Trust is what the planner has found of its members' identities; nil where
+	// none asks.
+	Trust func() Trust
+	// Now is the clock.
+	Now func() time.Time
 	// Skew is how far Nomad's clock is ahead of this machine's, to the second;
 	// false while it is not known.
 	Skew func() (time.Duration, bool)
@@ -43,6 +51,7 @@ func Examine(ctx context.Context, p Patient) []httpapi.Check {
 	x.clock()
 	x.connections()
 	x.rights()
+	x.identities()
 	if p.View == nil {
 		x.fail("cluster", "correct what the other checks say, and look again", "the cluster cannot be read: %v", p.ViewError)
 		return x.checks

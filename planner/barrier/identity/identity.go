@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -53,6 +54,25 @@ type Verifier struct {
 	audience string
 	keys     *keys
 	now      func() time.Time
+
+	mu    sync.Mutex
+	trust Trust
+}
+
+// Trust is what a Verifier has found so far.
+type Trust struct {
+	// Verified counts identities that were found to be Nomad's, Refused those
+	// that were not; LastRefused is when the last of these was, and Why.
+	Verified, Refused int
+	LastRefused       time.Time
+	Why               string
+}
+
+// Trust is what was found so far.
+func (v *Verifier) Trust() Trust {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.trust
 }
 
 // New returns a Verifier of identities made for the audience. fetch reads the
@@ -72,6 +92,20 @@ type nomadClaims struct {
 // Verify says whose identity the token is. The error wraps one of the
 // package's, and says what was found and what was wanted.
 func (v *Verifier) Verify(ctx context.Context, token string) (Claims, error) {
+	who, err := v.verify(ctx, token)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case err == nil:
+		v.trust.Verified++
+	case ctx.Err() == nil:
+		v.trust.Refused++
+		v.trust.LastRefused, v.trust.Why = v.now(), err.Error()
+	}
+	return who, err
+}
+
+func (v *Verifier) verify(ctx context.Context, token string) (Claims, error) {
 	token = strings.TrimSpace(token)
 	switch {
 	case token == "":

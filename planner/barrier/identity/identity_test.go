@@ -180,6 +180,31 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	}
 }
 
+func TestTrust(t *testing.T) {
+	i := newIssuer(t)
+	v := New("caravan", i.fetch, func() time.Time { return start })
+	if _, err := v.Verify(t.Context(), i.sign(t, "rsa", claims(nil))); err != nil {
+		t.Fatal(err)
+	}
+	_, refused := v.Verify(t.Context(), i.sign(t, "rsa", claims(func(c map[string]any) { c["aud"] = "other" })))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = v.Verify(gone, "nonsense")
+	if want := (Trust{Verified: 1, Refused: 1, LastRefused: start, Why: refused.Error()}); v.Trust() != want {
+		t.Errorf("%+v, want %+v", v.Trust(), want)
+	}
+	raw, err := i.fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := CountKeys(raw); n != 1 || err != nil {
+		t.Errorf("%d keys, %v", n, err)
+	}
+	if n, err := CountKeys([]byte("<html>")); n != 0 || err == nil {
+		t.Errorf("%d keys of a page", n)
+	}
+}
+
 func FuzzVerify(f *testing.F) {
 	f.Add("")
 	f.Add("a.b.c")

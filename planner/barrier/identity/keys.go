@@ -72,16 +72,31 @@ func (k *keys) refresh(ctx context.Context, now time.Time) {
 		k.err = err
 		return
 	}
-	var set jose.JSONWebKeySet
-	if err := json.Unmarshal(raw, &set); err != nil {
-		k.err = fmt.Errorf("decode the key set: %w", err)
+	next, err := decodeKeys(raw)
+	if err != nil {
+		k.err = err
 		return
 	}
-	next := map[string]jose.JSONWebKey{}
+	k.byID, k.read, k.err = next, now, nil
+}
+
+// decodeKeys reads a key set, and leaves out what cannot be used.
+func decodeKeys(raw []byte) (map[string]jose.JSONWebKey, error) {
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal(raw, &set); err != nil {
+		return nil, fmt.Errorf("decode the key set: %w", err)
+	}
+	out := map[string]jose.JSONWebKey{}
 	for _, key := range set.Keys {
 		if key.Valid() && key.IsPublic() {
-			next[key.KeyID] = key
+			out[key.KeyID] = key
 		}
 	}
-	k.byID, k.read, k.err = next, now, nil
+	return out, nil
+}
+
+// CountKeys is how many keys of a key set can be used.
+func CountKeys(raw []byte) (int, error) {
+	keys, err := decodeKeys(raw)
+	return len(keys), err
 }
