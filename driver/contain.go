@@ -29,7 +29,7 @@ func (p *Plugin) contain(ctx context.Context, t driver.TaskConfig, c config.Task
 		Env: taskOnly(t.Env), User: t.User, GPUs: gpus(t), ShmSize: shm(c, t), Ulimits: c.Ulimit,
 		NetworkNamespace: w.NetworkNamespace, RuntimeArgs: c.RuntimeArgs,
 		Limits: container.Limits{
-			CPUShares: t.Resources.Linux.CPUShares, CPUQuota: w.Limits.CPUQuota, CPUPeriod: w.Limits.CPUPeriod, CPUSet: w.CPUSet,
+			CPUShares: int64(w.Limits.CPUShares), CPUQuota: w.Limits.CPUQuota, CPUPeriod: w.Limits.CPUPeriod, CPUSet: w.CPUSet,
 			MemoryBytes: w.Limits.MemoryBytes, MemoryReserveBytes: w.Limits.MemoryReserveBytes, OOMScoreAdj: w.Limits.OOMScoreAdj,
 		},
 		Labels: map[string]string{"caravan.alloc": t.AllocID, "caravan.job": t.JobID, "caravan.namespace": t.Namespace, "caravan.task": t.Name},

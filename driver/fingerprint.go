@@ -111,31 +111,59 @@ func (p *Plugin) lookForRuntimes(ctx context.Context, maxAge time.Duration) ([]c
 	return runtimes, faults
 }
 
-// coreMHz is the mean speed of the client's cores, 0 if it does not tell.
-func coreMHz(c *base.DriverConfig) float64 {
+// compute is what the node's cores can do.
+type compute struct {
+	// MHz is the sum over the cores, 0 if the client does not tell.
+	MHz float64
+	// Cores are those that can be used.
+	Cores int
+}
+
+func computeOf(c *base.DriverConfig) compute {
+	var out compute
 	if c == nil || c.Topology == nil {
-		return 0
+		return out
 	}
-	sum, n := 0.0, 0.0
 	for _, core := range c.Topology.Cores {
 		if core.Disabled {
 			continue
 		}
-		n++
+		out.Cores++
 		switch {
 		case core.BaseMHz > 0:
-			sum += float64(core.BaseMHz)
+			out.MHz += float64(core.BaseMHz)
 		case core.MaxMHz > 0:
-			sum += float64(core.MaxMHz)
+			out.MHz += float64(core.MaxMHz)
 		default:
-			sum += float64(core.GuessedMHz)
+			out.MHz += float64(core.GuessedMHz)
 		}
 	}
-	if n == 0 {
+	if c.Topology.OverrideComputeMHz > 0 && out.Cores > 0 {
+		out.MHz = float64(c.Topology.OverrideComputeMHz)
+	}
+	return out
+}
+
+// coreMHz is the mean speed of a core, 0 if it is not known.
+func (c compute) coreMHz() float64 {
+	if c.Cores == 0 {
 		return 0
 	}
-	if c.Topology.OverrideComputeMHz > 0 {
-		return float64(c.Topology.OverrideComputeMHz) / n
+	return c.MHz / float64(c.Cores)
+}
+
+// The kernel's bounds of cpu.shares (kernel/sched/sched.h).
+const leastShares, mostShares = 2, 1 << 18
+
+// shares is the weight of a task to which Nomad gives so many MHz, 0 for none.
+// Large nodes have more MHz than there are shares: there, all tasks' are scaled
+// down alike, as Nomad's own drivers do.
+func (c compute) shares(mhz int64) int64 {
+	if mhz <= 0 {
+		return 0
 	}
-	return sum / n
+	if c.MHz > mostShares {
+		mhz = int64(float64(mhz) / c.MHz * mostShares)
+	}
+	return min(max(mhz, leastShares), mostShares)
 }

@@ -39,7 +39,7 @@ type Plugin struct {
 
 	mu       sync.Mutex
 	cfg      config.Plugin
-	coreMHz  float64
+	compute  compute
 	tasks    map[string]*task
 	runtimes []container.Runtime
 	// runtimeFaults says why the runtimes that are not there are not.
@@ -74,7 +74,7 @@ func (p *Plugin) SetConfig(_ context.Context, cfg base.Config) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cfg, p.coreMHz = c, coreMHz(cfg.Driver)
+	p.cfg, p.compute = c, computeOf(cfg.Driver)
 	return nil
 }
 

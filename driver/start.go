@@ -74,10 +74,7 @@ func dirName(id string) string {
 // describe makes of Nomad's task what its supervisor has to know.
 func (p *Plugin) describe(ctx context.Context, t driver.TaskConfig, cfg config.Plugin) (supervisor.Start, error) {
 	c, err := config.ReadTask(t, cfg)
-	if err != nil {
-		return supervisor.Start{}, err
-	}
-	if err := allowUser(t.User, cfg.DeniedUsers); err != nil {
+	if err := errors.Join(err, allowUser(t.User, cfg.DeniedUsers)); err != nil {
 		return supervisor.Start{}, err
 	}
 	s := supervisor.Start{
@@ -143,16 +140,10 @@ func (p *Plugin) workload(t driver.TaskConfig, c config.Task, cfg config.Plugin)
 	w := exec.Spec{
 		Command: c.Command, Args: c.Args, Env: t.Environ(), Dir: c.WorkDir, User: t.User,
 		Stdout: t.StdoutPath, Stderr: t.StderrPath, Ulimits: c.Ulimit,
-		CPUSet: t.Resources.Linux.CPUSet,
-		Limits: exec.Limits{
-			CPUShares: uint64(max(0, t.Resources.Linux.CPUShares)), CPUQuota: t.Resources.Linux.CPUQuota, CPUPeriod: t.Resources.Linux.CPUPeriod,
-			MemoryBytes: t.Resources.Linux.MemoryLimitBytes, OOMScoreAdj: int(t.Resources.Linux.OOMScoreAdj),
-		},
+		CPUSet:       t.Resources.Linux.CPUSet,
+		Limits:       p.limits(t.Resources),
 		PIDNamespace: c.PIDNamespace, MountNamespace: c.MountNamespace,
 		CgroupParent: t.Resources.Linux.Cgroup, CgroupScope: t.AllocID + "." + t.Name, NoCgroups: !cfg.Cgroups,
-	}
-	if r := t.Resources; r.MemoryMaxMiB > r.MemoryMiB && r.MemoryMiB > 0 {
-		w.Limits.MemoryBytes, w.Limits.MemoryReserveBytes = r.MemoryMaxMiB<<20, r.MemoryMiB<<20
 	}
 	if c.NUMAAffinity && w.CPUSet == "" {
 		w.NUMADevices = split(t.Env[envBusIDs])
@@ -161,8 +152,9 @@ func (p *Plugin) workload(t driver.TaskConfig, c config.Task, cfg config.Plugin)
 		w.NetworkNamespace = n.Path
 	}
 	for _, m := range t.Mounts {
-		// Without an image a task sees the host's files where they are.
-		if m.HostPath != m.TaskPath {
+		// Without an image a task sees the host's files where they are, and may
+		// write what it may write.
+		if m.HostPath != m.TaskPath || m.ReadOnly {
 			w.Mounts = append(w.Mounts, exec.Mount{HostPath: m.HostPath, TaskPath: m.TaskPath, ReadOnly: m.ReadOnly, Propagation: m.Propagation})
 		}
 	}
@@ -179,6 +171,29 @@ func (p *Plugin) workload(t driver.TaskConfig, c config.Task, cfg config.Plugin)
 		}
 	}
 	return w
+}
+
+// noMemoryMax is the `memory_max` of a task that may have all of the node's
+// memory.
+const noMemoryMax = -1
+
+// limits are what Nomad gives to a task. With `memory_max`, `memory` is what is
+// kept for it.
+func (p *Plugin) limits(r driver.Resources) exec.Limits {
+	p.mu.Lock()
+	compute := p.compute
+	p.mu.Unlock()
+	l := exec.Limits{
+		CPUShares: uint64(compute.shares(r.Linux.CPUShares)), CPUQuota: r.Linux.CPUQuota, CPUPeriod: r.Linux.CPUPeriod,
+		MemoryBytes: r.Linux.MemoryLimitBytes, OOMScoreAdj: int(r.Linux.OOMScoreAdj),
+	}
+	switch {
+	case r.MemoryMaxMiB == noMemoryMax:
+		l.MemoryBytes, l.MemoryReserveBytes = 0, r.MemoryMiB<<20
+	case r.MemoryMaxMiB > r.MemoryMiB && r.MemoryMiB > 0:
+		l.MemoryBytes, l.MemoryReserveBytes = r.MemoryMaxMiB<<20, r.MemoryMiB<<20
+	}
+	return l
 }
 
 // The variables by which the device plugin tells a task about its GPUs.

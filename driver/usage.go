@@ -19,7 +19,7 @@ func (p *Plugin) Stats(ctx context.Context, id string, interval time.Duration, s
 		return err
 	}
 	p.mu.Lock()
-	mhz := p.coreMHz
+	mhz := p.compute.coreMHz()
 	p.mu.Unlock()
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
