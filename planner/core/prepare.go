@@ -183,6 +183,7 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(p.queue()))}
 	c.work(c.promisedFirst(p.queue()), plan)
 	plan.Preemptions = c.yield.preemptions()
+	plan.Queues = c.report(plan)
 	return plan
 }
 

@@ -271,6 +271,25 @@ func (c *cycle) borrowedReason(t *turn) string {
 	return fmt.Sprintf("; %s of it beyond what queue %s is guaranteed, so others may claim it back", plural(t.d.Detail.BorrowedGPUs, "GPU"), c.accounts.tree.Name(t.home))
 }
 
+// report says how the queues stand at the end of a plan.
+func (c *cycle) report(plan *model.Plan) []model.QueueUse {
+	if c.ledger == nil {
+		return nil
+	}
+	var waiting []queue.Waiting
+	for i := range plan.Decisions {
+		d := &plan.Decisions[i]
+		if lacking := d.Detail.MembersWanted - len(d.Members); d.Action == model.ActionWait || lacking > 0 {
+			gpus := d.Detail.WantedGPUs
+			for _, m := range d.Members {
+				gpus -= len(m.GPUs)
+			}
+			waiting = append(waiting, queue.Waiting{Home: c.accounts.tree.HomeOf(c.jobs[jobKey{d.Namespace, d.Job}]), GPUs: gpus})
+		}
+	}
+	return c.ledger.Report(c.accounts.capacity, waiting)
+}
+
 // nameQueue notes the queue that a job counts for.
 func (c *cycle) nameQueue(t *turn) {
 	if len(c.queues) > 0 {

@@ -4,6 +4,9 @@ package model
 // decision for every job that was waiting.
 type Plan struct {
 	Decisions []Decision `json:"decisions"`
+	// Queues is how the queues stand once the plan is carried out, by path;
+	// empty where none are configured and the order is not one among queues.
+	Queues []QueueUse `json:"queues,omitempty"`
 	// Preemptions are the gangs that give way to some of those that wait, in the
 	// order in which they are to be stopped.
 	Preemptions []Preemption `json:"preemptions,omitempty"`
@@ -54,6 +57,24 @@ func (c Cost) Plus(o Cost) Cost {
 
 // Total is all of it.
 func (c Cost) Total() int64 { return c.Lost + c.Restart + c.Placement }
+
+// QueueUse is how a queue stands, with those below it.
+type QueueUse struct {
+	Path string `json:"path"`
+	// Guaranteed, Limit and Used are amounts by resource, as in a Queue. What has
+	// no limit is not in Limit.
+	Guaranteed map[string]int `json:"guaranteed"`
+	Limit      map[string]int `json:"limit,omitempty"`
+	Used       map[string]int `json:"used"`
+	// BorrowedGPUs is how many GPUs it uses beyond its guarantee.
+	BorrowedGPUs int `json:"borrowed_gpus"`
+	// Waiting and WaitingGPUs count the jobs that wait, and what they ask for.
+	Waiting     int `json:"waiting"`
+	WaitingGPUs int `json:"waiting_gpus"`
+	// Share is its dominant share by weight: 0.5 is half of the cluster for a
+	// queue of weight 1. The past counts in it.
+	Share float64 `json:"share"`
+}
 
 // Action is what a decision does.
 type Action string

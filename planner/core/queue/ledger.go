@@ -100,7 +100,6 @@ func (l *Ledger) within(node int, amount, guarantee Vector) bool {
 type Refusal struct {
 	tree   *Tree
 	node   int
-	home   Home
 	dim    int
 	never  bool
 	used   int64
@@ -118,7 +117,7 @@ func (l *Ledger) Check(h Home, amount Vector, never bool) *Refusal {
 		used, kept, limit := l.at(&l.used, at), l.at(&l.kept, at), l.tree.nodes[at].limit
 		for i, n := range amount {
 			if n > 0 && limit[i] >= 0 && used[i]+kept[i]+n > limit[i] {
-				return &Refusal{tree: l.tree, node: at, home: h, dim: i, used: used[i], kept: kept[i], most: limit[i], amount: n}
+				return &Refusal{tree: l.tree, node: at, dim: i, used: used[i], kept: kept[i], most: limit[i], amount: n}
 			}
 		}
 	}
@@ -131,7 +130,7 @@ func (l *Ledger) Check(h Home, amount Vector, never bool) *Refusal {
 	}
 	for i, n := range amount {
 		if n > 0 && guarantee[i] >= 0 && held[i]+n > guarantee[i] {
-			return &Refusal{tree: l.tree, node: h.queue, home: h, dim: i, never: true, used: held[i], most: guarantee[i], amount: n}
+			return &Refusal{tree: l.tree, node: h.queue, dim: i, never: true, used: held[i], most: guarantee[i], amount: n}
 		}
 	}
 	return nil
