@@ -18,6 +18,7 @@ const Prefix = "caravan_"
 const (
 	KeyGang       = Prefix + "gang"
 	KeyQueue      = Prefix + "queue"
+	KeyPriority   = Prefix + "priority"
 	KeyTopology   = Prefix + "topology"
 	KeyMin        = Prefix + "min"
 	KeyMax        = Prefix + "max"
@@ -33,7 +34,7 @@ const (
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
-	KeyGang, KeyQueue, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
+	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
 }
 
@@ -77,7 +78,10 @@ type Spec struct {
 	Gang model.Gang
 	// Queue is the queue's path, outer to inner: "org/team". Without a
 	// caravan_queue it is the job's namespace.
-	Queue    string
+	Queue string
+	// Priority is a name that the queue gives a number; "" means Nomad's
+	// priority.
+	Priority string
 	Topology model.Topology
 	// Groups are the elastic bounds, in the order of the job's groups.
 	Groups []Bounds

@@ -27,6 +27,8 @@ var levels = []string{
 
 var queuePath = regexp.MustCompile(`^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$`)
 
+var priorityName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
 // Parse reads a job's contract. custom names levels of the operator's beside
 // the standard ones. The error is an *Error with every fault at once; the Spec
 // then holds what could be read, and defaults for the rest.
@@ -44,6 +46,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 	spec := Spec{
 		Gang:     model.Gang(p.word(KeyGang, string(p.defaultGang()), gangs)),
 		Queue:    p.queue(),
+		Priority: p.priority(),
 		Topology: p.topology(),
 		Duration: p.duration(KeyDuration),
 		Preempt:  p.word(KeyPreempt, PreemptCheckpoint, []string{PreemptCheckpoint, PreemptAlways, PreemptNever}),
@@ -213,6 +216,15 @@ func (p *parser) queue() string {
 	if !queuePath.MatchString(v) {
 		p.fault(where, KeyQueue, v, `allowed is a path such as "org/team", of letters, digits, ".", "_" and "-"`)
 		return fallback
+	}
+	return v
+}
+
+func (p *parser) priority() string {
+	where, v := p.setting(KeyPriority)
+	if where != "" && !priorityName.MatchString(v) {
+		p.fault(where, KeyPriority, v, `allowed is a name that the queue gives a number, of letters, digits, ".", "_" and "-"`)
+		return ""
 	}
 	return v
 }

@@ -24,19 +24,20 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		return model.Job{}
 	}
 	out := model.Job{
-		Namespace:   deref(job.Namespace),
-		ID:          deref(job.ID),
-		Type:        Type(job),
-		Priority:    api.JobDefaultPriority,
-		Queue:       spec.Queue,
-		Datacenters: slices.Clone(job.Datacenters),
-		Pool:        deref(job.NodePool),
-		Constraints: constraints(job.Constraints),
-		Gang:        spec.Gang,
-		Topology:    spec.Topology,
-		Duration:    spec.Duration,
-		Deadline:    spec.Deadline,
-		Preempt:     spec.Preempt,
+		Namespace:     deref(job.Namespace),
+		ID:            deref(job.ID),
+		Type:          Type(job),
+		Priority:      api.JobDefaultPriority,
+		Queue:         spec.Queue,
+		PriorityClass: spec.Priority,
+		Datacenters:   slices.Clone(job.Datacenters),
+		Pool:          deref(job.NodePool),
+		Constraints:   constraints(job.Constraints),
+		Gang:          spec.Gang,
+		Topology:      spec.Topology,
+		Duration:      spec.Duration,
+		Deadline:      spec.Deadline,
+		Preempt:       spec.Preempt,
 	}
 	if out.Namespace == "" {
 		out.Namespace = api.DefaultNamespace

@@ -78,7 +78,7 @@ func WithCounts(job, counts *api.Job) (*api.Job, error) {
 // shape is what a placement depends on.
 func shape(job *api.Job, spec Spec) model.Job {
 	out := ToModel(Explicit(job), spec)
-	out.Priority, out.Queue, out.Duration, out.Deadline, out.Preempt = 0, "", 0, time.Time{}, ""
+	out.Priority, out.PriorityClass, out.Queue, out.Duration, out.Deadline, out.Preempt = 0, "", "", 0, time.Time{}, ""
 	return out
 }
 
