@@ -37,7 +37,7 @@ var layers = []layer{
 	{prefix: "planner/rewrite", allowed: []string{"planner/core/model", "planner/gangspec"}, forbidden: impure},
 	{prefix: "planner/record", allowed: []string{"planner/core/model"}},
 	{prefix: "planner/config", allowed: []string{"planner/core", "planner/gangspec"}},
-	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/core/feasible", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
+	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/core/feasible", "planner/core/queue", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
 	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
 	{prefix: "planner/httpapi", allowed: []string{"driver/gangapi", "driver/rendezvous", "planner/barrier", "planner/core", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
 	{prefix: "planner/doctor", allowed: []string{"planner/core/model", "planner/rewrite", "planner/record", "planner/observe", "planner/config", "planner/httpapi"}},

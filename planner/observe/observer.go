@@ -26,6 +26,9 @@ type Options struct {
 	Config  *config.Config
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Queues are the queues at a time, with what they have used; nil: those of
+	// Config.
+	Queues func(time.Time) []model.Queue
 }
 
 // Observer reads Nomad and keeps what it read, so that the next View costs
@@ -38,6 +41,7 @@ type Observer struct {
 	// levelNames are what a job's contract may name.
 	levelNames []string
 	now        func() time.Time
+	queues     func(time.Time) []model.Queue
 
 	// mu lets one Refresh at a time.
 	mu     sync.Mutex
@@ -53,7 +57,12 @@ func New(opts Options) *Observer {
 	if now == nil {
 		now = time.Now
 	}
+	queues := opts.Queues
+	if queues == nil {
+		queues = func(time.Time) []model.Queue { return opts.Config.Queues }
+	}
 	return &Observer{
+		queues:     queues,
 		src:        nomad{client: opts.Client, stateNamespace: opts.Config.State.Namespace},
 		records:    opts.Records,
 		managed:    opts.Config.Managed,
@@ -153,6 +162,8 @@ func (o *Observer) view(st *state) *View {
 	v.Warnings = append(v.Warnings, twice...)
 	o.addJobs(v, snap, st, owner)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
+	snap.Queues = o.queues(v.Taken)
+	v.Warnings = append(v.Warnings, queueWarnings(snap)...)
 	v.Snapshot = snap
 	return v
 }
