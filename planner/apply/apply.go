@@ -105,6 +105,8 @@ const (
 	KindRollout Kind = "rollout"
 	// KindResize: members come to a gang that runs, or leave it.
 	KindResize Kind = "resize"
+	// KindPreempt: a gang is stopped to give way to another.
+	KindPreempt Kind = "preempt"
 	// KindNote: only the record changes.
 	KindNote Kind = "note"
 	// KindForget: the job has ended, its record goes.

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -48,9 +49,9 @@ func NewExecutor(client *api.Client, records Records, opts Options) *Executor {
 func (e *Executor) Due() time.Time { return e.checker.Due() }
 
 // Execute brings Nomad closer to what is intended: first what the Checker
-// finds to be done, then the plan's admissions, in their order. plan may be
-// nil. Jobs that a step has changed are admitted only after the next look. It
-// returns one result for each thing that was tried.
+// finds to be done, then the plan's preemptions and its admissions, in their
+// order. plan may be nil. Jobs that a step has changed are admitted only after
+// the next look. It returns one result for each thing that was tried.
 func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Plan) []Result {
 	steps := e.checker.Check(v)
 	results := e.Run(ctx, v, steps)
@@ -75,6 +76,16 @@ func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Pla
 		}
 	}
 	r := newRound(e.checker, v)
+	for _, p := range plan.Preemptions {
+		k := key{cmp.Or(p.Namespace, api.DefaultNamespace), p.Job}
+		if touched[k] || halted(results) {
+			continue
+		}
+		if result := e.giveWay(ctx, r, p); result != nil {
+			touched[k] = true
+			results = append(results, *result)
+		}
+	}
 	for _, d := range plan.Decisions {
 		k := key{d.Namespace, d.Job}
 		if k.namespace == "" {

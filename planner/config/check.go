@@ -51,6 +51,7 @@ func (l *loader) check(c *Config) {
 	if c.Policy.MaxHolds < 1 || c.Policy.MaxHolds > maxMaxHolds {
 		l.fault("policy.max_holds", c.Policy.MaxHolds, fmt.Sprintf("want 1 to %d; for none, set policy.order to %q", maxMaxHolds, queue.OrderBestEffort))
 	}
+	l.checkPreempt(c.Policy.Preempt)
 	l.between("admission.deadline", c.Admission.Deadline, minDeadline, maxDeadline)
 	l.between("admission.retry.initial", c.Admission.RetryInitial, time.Millisecond, maxRetry)
 	l.between("admission.retry.max", c.Admission.RetryMax, time.Millisecond, maxRetry)

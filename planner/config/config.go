@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -83,6 +84,8 @@ type Policy struct {
 	Strict bool
 	// MaxHolds is how many waiting gangs may keep nodes at once.
 	MaxHolds int
+	// Preempt says whether and how jobs give way to others.
+	Preempt preempt.Policy
 }
 
 // Admission is how a decided placement is carried out.
@@ -163,7 +166,7 @@ func Default() Config {
 			Devices:    []string{DefaultDevice},
 			Namespaces: []string{"*"},
 		},
-		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds},
+		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt()},
 		Admission: Admission{
 			Deadline:     DefaultDeadline,
 			RetryInitial: DefaultRetryInitial,

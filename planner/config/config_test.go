@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
 func noEnv(string) (string, bool) { return "", false }
@@ -44,6 +46,15 @@ policy {
   order     = "fifo"
   strict    = true
   max_holds = 3
+  preempt {
+    enabled          = true
+    min_priority_gap = 5
+    min_run_time     = "10m"
+    max_at_once      = 2
+    max_per_hour     = 20
+    max_per_job      = 1
+    restart_time     = "90s"
+  }
 }
 admission {
   deadline = "90s"
@@ -85,7 +96,9 @@ func TestParseFull(t *testing.T) {
 		Listen: Listen{Address: "0.0.0.0:4656", Advertise: "https://10.0.0.5:4656", CertFile: "/etc/caravan/tls.pem", KeyFile: "/etc/caravan/tls.key"},
 		Managed: Managed{Devices: []string{"nvidia/gpu"}, Namespaces: []string{"*"},
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
-		Policy:    Policy{Order: "fifo", Strict: true, MaxHolds: 3},
+		Policy: Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
+			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
+		}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
@@ -130,7 +143,10 @@ func TestParseFaults(t *testing.T) {
 				`c.hcl:8: admission.retry.initial is "2h0m0s": it must not be greater`,
 				`c.hcl:12: gateway.wait is "-1s": want 0s to 5m0s`,
 			}},
-		"no holds":                   {src: "policy { max_holds = 0 }", want: []string{`c.hcl:1: policy.max_holds is 0: want 1 to 10000`, "besteffort"}},
+		"no holds": {src: "policy { max_holds = 0 }", want: []string{`c.hcl:1: policy.max_holds is 0: want 1 to 10000`, "besteffort"}},
+		"preemption that never is": {src: "policy {\n preempt {\n enabled = true\n min_priority_gap = 0\n max_at_once = 0\n max_per_hour = 200000\n max_per_job = -1\n min_run_time = \"-1s\"\n restart_time = \"0s\"\n }\n}", want: []string{
+			`c.hcl:4: policy.preempt.min_priority_gap is 0: want 1 to 32765`, `c.hcl:5: policy.preempt.max_at_once is 0`, `c.hcl:6: policy.preempt.max_per_hour is 200000: want 1 to 100000`,
+			`c.hcl:7: policy.preempt.max_per_job is -1`, `policy.preempt.min_run_time`, `policy.preempt.restart_time`}},
 		"part of a hold":             {src: "policy { max_holds = 1.5 }", want: []string{"c.hcl:1:"}},
 		"a sick GPU for no time":     {src: "trouble {\n  sick_gpu = \"0s\"\n  missing_gpu = \"25h\"\n}", want: []string{`trouble.sick_gpu is "0s": want 1s to 24h0m0s`, `trouble.missing_gpu is "25h0m0s": want 1s`}},
 		"deadline of zero":           {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},

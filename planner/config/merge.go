@@ -43,6 +43,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		set(&c.Policy.Order, f.Policy.Order)
 		set(&c.Policy.Strict, f.Policy.Strict)
 		set(&c.Policy.MaxHolds, f.Policy.MaxHolds)
+		l.mergePreempt(&c.Policy.Preempt, f.Policy.Preempt)
 	}
 	if a := f.Admission; a != nil {
 		l.duration(&c.Admission.Deadline, a.Deadline, "admission.deadline")

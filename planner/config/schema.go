@@ -56,6 +56,18 @@ type filePolicy struct {
 	Order    *string `hcl:"order,optional"`
 	Strict   *bool   `hcl:"strict,optional"`
 	MaxHolds *int    `hcl:"max_holds,optional"`
+
+	Preempt *filePreempt `hcl:"preempt,block"`
+}
+
+type filePreempt struct {
+	Enabled        *bool   `hcl:"enabled,optional"`
+	MinPriorityGap *int    `hcl:"min_priority_gap,optional"`
+	MinRunTime     *string `hcl:"min_run_time,optional"`
+	MaxAtOnce      *int    `hcl:"max_at_once,optional"`
+	MaxPerHour     *int    `hcl:"max_per_hour,optional"`
+	MaxPerJob      *int    `hcl:"max_per_job,optional"`
+	RestartTime    *string `hcl:"restart_time,optional"`
 }
 
 type fileAdmission struct {

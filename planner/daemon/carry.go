@@ -65,11 +65,15 @@ const codeRefused = "refused"
 func outcomeOf(plan *model.Plan, results []apply.Result) outcome {
 	out := outcome{plan: new(model.Plan), problems: map[jobKey]string{}}
 	admitted := map[jobKey]apply.Result{}
+	stopped := map[jobKey]bool{}
 	for _, r := range results {
 		key := jobKey{r.Namespace, r.Job}
 		out.changed = out.changed || r.Changed
-		if r.Kind == apply.KindAdmit {
+		switch r.Kind {
+		case apply.KindAdmit:
 			admitted[key] = r
+		case apply.KindPreempt:
+			stopped[key] = r.Err == nil && r.Changed
 		}
 		switch {
 		case r.Err == nil, errors.Is(r.Err, context.Canceled):
@@ -96,6 +100,11 @@ func outcomeOf(plan *model.Plan, results []apply.Result) outcome {
 			}
 		}
 		out.plan.Decisions = append(out.plan.Decisions, d)
+	}
+	for _, p := range plan.Preemptions {
+		if stopped[jobKey{p.Namespace, p.Job}] {
+			out.plan.Preemptions = append(out.plan.Preemptions, p)
+		}
 	}
 	return out
 }

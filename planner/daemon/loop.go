@@ -211,6 +211,9 @@ func (d *Daemon) remember(v *observe.View, out outcome) {
 			d.metrics.waitSeconds.Observe(v.Taken.Sub(m.Model.Submitted).Seconds())
 		}
 	}
+	for _, p := range plan.Preemptions {
+		d.log.Info("preempted", "namespace", p.Namespace, "job", p.Job, "for", p.For.ID, "reason", p.Reason)
+	}
 	d.metrics.plan(fresh)
 	d.decisions.record(v, plan, out.problems)
 }

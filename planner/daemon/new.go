@@ -63,7 +63,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		}),
 		records: records, client: nobody,
 	}
-	policy := core.Policy{Order: cfg.Policy.Order, Strict: cfg.Policy.Strict, MaxHolds: cfg.Policy.MaxHolds}
+	policy := core.Policy{Order: cfg.Policy.Order, Strict: cfg.Policy.Strict, MaxHolds: cfg.Policy.MaxHolds, Preempt: cfg.Policy.Preempt}
 	d.decide = func(s *model.Snapshot) (*model.Plan, error) { return core.Decide(s, policy) }
 	if d.gateway, err = newGateway(d, records); err != nil {
 		return nil, err

@@ -144,6 +144,7 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 	m.Model.State = stateFor(&m, live, ended(e.job))
 	st.wait(&m, originsOf(e.job, rec))
 	avoid(&m.Model, rec, o.now())
+	contend(&m.Model, rec)
 	m.Model.Hold = o.hold(&m, st)
 	if rec != nil && rec.Phase == record.PhaseReleased {
 		return m, false

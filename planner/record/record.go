@@ -8,6 +8,7 @@ package record
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -95,6 +96,9 @@ type Record struct {
 	Ended *Outcome `json:"ended,omitempty"`
 	// Recalls are the gangs that users told to stop, at most one of each.
 	Recalls []Recall `json:"recalls,omitempty"`
+	// Preempted is when gangs of the job gave way to others, the latest last, at
+	// most maxPreempted. The next submission forgets them.
+	Preempted []model.Preempted `json:"preempted,omitempty"`
 	// History are the latest troubles and what was done about them, newest
 	// first, at most MaxHistory.
 	History []Event `json:"history,omitempty"`
@@ -153,6 +157,15 @@ func (r *Record) Avoid(node, name, why string, now time.Time, long time.Duration
 	next = append(next, Avoided{Node: node, NodeName: name, Why: why, At: now, Until: now.Add(long)})
 	r.Avoided = next[max(0, len(next)-maxAvoided):]
 	return true
+}
+
+// maxPreempted bounds how many times are remembered.
+const maxPreempted = 64
+
+// GiveWay notes that a gang gave way. The list is copied.
+func (r *Record) GiveWay(gave model.Preempted) {
+	next := append(slices.Clone(r.Preempted), gave)
+	r.Preempted = next[max(0, len(next)-maxPreempted):]
 }
 
 // Failures counts how often members of a gang have failed in a row.

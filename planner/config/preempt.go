@@ -1,0 +1,56 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/preempt"
+)
+
+// The bounds of policy.preempt.
+const (
+	// maxGap is the widest that Nomad's priorities, 1 to 32766, can be apart.
+	maxGap      = 32765
+	maxRunTime  = 30 * 24 * time.Hour
+	maxRestart  = 24 * time.Hour
+	maxGivesWay = 100000
+	minRestart  = time.Second
+)
+
+// DefaultMinRunTime is for how long a gang runs at least.
+const DefaultMinRunTime = 5 * time.Minute
+
+// defaultPreempt stops nobody: that a job may be stopped for another is for an
+// operator to say.
+func defaultPreempt() preempt.Policy {
+	return preempt.Policy{MinRunTime: DefaultMinRunTime}.WithDefaults()
+}
+
+func (l *loader) mergePreempt(p *preempt.Policy, f *filePreempt) {
+	if f == nil {
+		return
+	}
+	set(&p.Enabled, f.Enabled)
+	set(&p.MinPriorityGap, f.MinPriorityGap)
+	l.duration(&p.MinRunTime, f.MinRunTime, "policy.preempt.min_run_time")
+	set(&p.MaxAtOnce, f.MaxAtOnce)
+	set(&p.MaxPerHour, f.MaxPerHour)
+	set(&p.MaxPerJob, f.MaxPerJob)
+	l.duration(&p.RestartTime, f.RestartTime, "policy.preempt.restart_time")
+}
+
+func (l *loader) checkPreempt(p preempt.Policy) {
+	for _, q := range []struct {
+		key        string
+		value, max int
+	}{
+		{"min_priority_gap", p.MinPriorityGap, maxGap}, {"max_at_once", p.MaxAtOnce, maxGivesWay},
+		{"max_per_hour", p.MaxPerHour, maxGivesWay}, {"max_per_job", p.MaxPerJob, maxGivesWay},
+	} {
+		if q.value < 1 || q.value > q.max {
+			l.fault("policy.preempt."+q.key, q.value, fmt.Sprintf("want 1 to %d; to stop nobody, set policy.preempt.enabled to false", q.max))
+		}
+	}
+	l.between("policy.preempt.min_run_time", p.MinRunTime, 0, maxRunTime)
+	l.between("policy.preempt.restart_time", p.RestartTime, minRestart, maxRestart)
+}
