@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -55,9 +56,22 @@ func main() {
 		fmt.Println("ready")
 		for {
 		}
+	case "count": // write numbered lines
+		for i := range number(args[0]) {
+			fmt.Println(i+1, filler)
+		}
 	case "terminal": // tell of the terminal, and say again what is typed
 		terminal()
 	}
+}
+
+// filler makes lines of a usual length.
+var filler = strings.Repeat("-", 80)
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	must(err)
+	return n
 }
 
 func notify(signals ...os.Signal) <-chan os.Signal {
