@@ -32,7 +32,7 @@ note end n=$n
 
 // task is a task of the driver that runs a script.
 func task(name, script string) *api.Task {
-	t := api.NewTask(name, "caravan").SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", script})
+	t := api.NewTask(name, "caravan").SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", script}).SetConfig("processes", 1)
 	t.Resources = &api.Resources{CPU: new(50), MemoryMB: new(48)}
 	t.KillTimeout = new(5 * time.Second)
 	return t

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // link is a way from the members to a planner that can fail.
@@ -17,8 +18,8 @@ type link struct {
 	mu    sync.Mutex
 	state linkState
 	conns map[net.Conn]bool
-	// asked counts the requests that were answered with nonsense.
-	asked int
+	// babbled counts what was answered with nonsense, here and by other links.
+	babbled *atomic.Int64
 }
 
 type linkState int
@@ -31,12 +32,12 @@ const (
 	linkNonsense
 )
 
-func newLink(address, to string) (*link, error) {
+func newLink(address, to string, babbled *atomic.Int64) (*link, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	k := &link{listener: l, to: to, conns: map[net.Conn]bool{}}
+	k := &link{listener: l, to: to, conns: map[net.Conn]bool{}, babbled: babbled}
 	go k.accept()
 	return k, nil
 }
@@ -51,16 +52,10 @@ func (k *link) close() error {
 func (k *link) set(s linkState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.state, k.asked = s, 0
+	k.state = s
 	for c := range k.conns {
 		c.Close()
 	}
-}
-
-func (k *link) answered() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.asked
 }
 
 func (k *link) accept() {
@@ -138,9 +133,5 @@ func (k *link) babble(c net.Conn) {
 		return
 	}
 	io.Copy(io.Discard, req.Body)
-	k.mu.Lock()
-	answer := nonsense[k.asked%len(nonsense)]
-	k.asked++
-	k.mu.Unlock()
-	io.WriteString(c, answer)
+	io.WriteString(c, nonsense[int(k.babbled.Add(1))%len(nonsense)])
 }

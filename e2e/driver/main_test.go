@@ -14,8 +14,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad"
@@ -33,10 +36,11 @@ const fenceAfter = 10 * time.Second
 
 // suite is what all tests share.
 var suite struct {
-	dir string
-	mu  sync.Mutex
-	up  map[string]*stage
-	err map[string]error
+	dir  string
+	mu   sync.Mutex
+	once map[string]*sync.Once
+	up   map[string]*stage
+	err  map[string]error
 }
 
 func TestMain(m *testing.M) {
@@ -47,7 +51,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(suite.dir)
-		suite.up, suite.err = map[string]*stage{}, map[string]error{}
+		suite.once, suite.up, suite.err = map[string]*sync.Once{}, map[string]*stage{}, map[string]error{}
 		build := exec.Command("go", "build", "-o", suite.dir+"/", "../../planner/cmd/"+caravanBin, "../../devicegpu/cmd/"+deviceBin, "../../driver/cmd/"+driverBin)
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the binaries: %v\n%s", err, out)
@@ -71,7 +75,11 @@ type stage struct {
 	dir string
 	// links are what the drivers take for the planners' addresses.
 	links    [2]*link
+	babbled  atomic.Int64
 	planners [2]*planner
+	// small says that each node's states of tasks are on a disk of their own, of
+	// 2 MiB.
+	small bool
 }
 
 var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
@@ -92,7 +100,9 @@ func startStage(backend, purpose string, networks bool) (_ *stage, err error) {
 		return nil, err
 	}
 	spec := devcluster.Spec{Networks: networks}
+	s.small = true
 	for i, name := range nodeNames {
+		s.small = mountSmall(s.stateDir(name), "2m") == nil && s.small
 		spec.Nodes = append(spec.Nodes, devcluster.Node{
 			Name: name, Meta: map[string]string{"caravan_rack": []string{"r1", "r1", "r2"}[i]},
 			Plugins: []devcluster.Plugin{
@@ -131,7 +141,7 @@ planner {
 	for i := range s.links {
 		own := net.JoinHostPort("127.0.0.1", ports[2+i])
 		s.planners[i] = newPlanner(s, fmt.Sprint("planner-", i+1), own)
-		if s.links[i], err = newLink(net.JoinHostPort(server.Hostname(), ports[i]), own); err != nil {
+		if s.links[i], err = newLink(net.JoinHostPort(server.Hostname(), ports[i]), own, &s.babbled); err != nil {
 			return nil, err
 		}
 	}
@@ -156,36 +166,54 @@ func (s *stage) stop() error {
 	if s.cluster != nil {
 		errs = append(errs, s.cluster.Stop())
 	}
+	for _, name := range nodeNames {
+		_ = unix.Unmount(s.stateDir(name), unix.MNT_DETACH) // it may be none
+	}
 	return errors.Join(errs...)
 }
 
+// shared is the purpose of the clusters that tests share, one after the other.
+const shared = "all"
+
 // onEach runs a test on the stand-in, and on a real Nomad where there is one.
 // The clusters are shared.
-func onEach(t *testing.T, test func(t *testing.T, r *rig)) { onEachOf(t, "life", false, test) }
+func onEach(t *testing.T, test func(t *testing.T, r *rig)) { onEachOf(t, shared, false, test) }
 
+// onEachOf is onEach on clusters for another purpose, beside other tests.
 func onEachOf(t *testing.T, purpose string, networks bool, test func(t *testing.T, r *rig)) {
+	if purpose != shared {
+		t.Parallel()
+	}
 	for _, backend := range []string{devcluster.BackendDevNomad, devcluster.BackendNomad} {
 		t.Run(backend, func(t *testing.T) {
 			if _, ok := nomadproc.Find(); !ok && backend == devcluster.BackendNomad {
 				t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
 			}
-			test(t, newRig(t, shared(t, backend, purpose, networks)))
+			test(t, newRig(t, get(t, backend, purpose, networks)))
 		})
 	}
 }
 
-func shared(t *testing.T, backend, purpose string, networks bool) *stage {
+func get(t *testing.T, backend, purpose string, networks bool) *stage {
 	t.Helper()
-	suite.mu.Lock()
-	defer suite.mu.Unlock()
 	key := backend + " for " + purpose
-	if suite.up[key] == nil && suite.err[key] == nil {
-		if s, err := startStage(backend, purpose, networks); err != nil {
-			suite.err[key] = err
-		} else {
+	suite.mu.Lock()
+	once := suite.once[key]
+	if once == nil {
+		once = new(sync.Once)
+		suite.once[key] = once
+	}
+	suite.mu.Unlock()
+	once.Do(func() {
+		s, err := startStage(backend, purpose, networks)
+		suite.mu.Lock()
+		defer suite.mu.Unlock()
+		if suite.err[key] = err; err == nil {
 			suite.up[key] = s
 		}
-	}
+	})
+	suite.mu.Lock()
+	defer suite.mu.Unlock()
 	if err := suite.err[key]; errors.Is(err, devcluster.ErrNoNetworks) {
 		t.Skip(err)
 	} else if err != nil {

@@ -56,10 +56,6 @@ func (p *product) placed(job string) httpapi.Explain {
 	return e
 }
 
-// needsBarrier are the examples whose tasks start with their gang, which takes
-// the task driver, or the caravan binary, on the nodes of the cluster.
-var needsBarrier = []string{"train-driver.hcl", "join-prestart.hcl"}
-
 // TestExamples runs every example job file, one after the other, through the
 // command line: every member is placed, on the GPUs that were decided.
 func TestExamples(t *testing.T) {
@@ -67,14 +63,15 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(names) < 12 {
 		t.Fatalf("found %d example job files, %v", len(names), err)
 	}
-	onEach(t, func(t *testing.T, p *product) {
+	onEachWithDriver(t, func(t *testing.T, p *product) {
 		for _, name := range names {
 			path := file(t, name)
 			p.must(0, "validate", path)
-			if slices.Contains(needsBarrier, name) {
-				continue
+			args := []string{"run", "--wait"}
+			if name == "join-prestart.hcl" { // the nodes need the binary, and the planner's address
+				args = append(args, "-var", "caravan="+filepath.Join(bin, caravanBin), "-var", "planners="+p.address)
 			}
-			p.must(0, "run", "--wait", path)
+			p.must(0, append(args, path)...)
 			job := jobID(t, name)
 			if e := p.placed(job); e.State != model.StateRunning || e.Placed != e.Members {
 				t.Errorf("job %s: state %s, %d of %d members placed: %s", job, e.State, e.Placed, e.Members, e.Reason)
