@@ -16,7 +16,7 @@ import (
 )
 
 // orders are the policies that policy.order may name.
-var orders = []string{queue.OrderFIFO, queue.OrderBestEffort}
+var orders = queue.Orders[:]
 
 var logLevels = []string{"trace", "debug", "info", "warn", "error"}
 
@@ -52,6 +52,7 @@ func (l *loader) check(c *Config) {
 		l.fault("policy.max_holds", c.Policy.MaxHolds, fmt.Sprintf("want 1 to %d; for none, set policy.order to %q", maxMaxHolds, queue.OrderBestEffort))
 	}
 	l.checkPreempt(c.Policy.Preempt)
+	l.between("policy.half_life", c.Policy.HalfLife, 0, maxHalfLife)
 	l.between("admission.deadline", c.Admission.Deadline, minDeadline, maxDeadline)
 	l.between("admission.retry.initial", c.Admission.RetryInitial, time.Millisecond, maxRetry)
 	l.between("admission.retry.max", c.Admission.RetryMax, time.Millisecond, maxRetry)

@@ -21,6 +21,8 @@ type Config struct {
 	Trouble   Trouble
 	// Levels are the levels above the node, outermost first.
 	Levels []Level
+	// Queues are sorted by path.
+	Queues []model.Queue
 	// Topology is the operator's topology file; nil when there is none.
 	Topology *Topology
 	State    State
@@ -86,6 +88,9 @@ type Policy struct {
 	MaxHolds int
 	// Preempt says whether and how jobs give way to others.
 	Preempt preempt.Policy
+	// HalfLife is after how long what a queue has used counts half, where the
+	// order looks at that; 0 means that only what it uses now counts.
+	HalfLife time.Duration
 }
 
 // Admission is how a decided placement is carried out.
@@ -143,6 +148,7 @@ const (
 	DefaultDevice       = "nvidia/gpu"
 	DefaultOrder        = queue.OrderFIFO
 	DefaultMaxHolds     = queue.DefaultMaxHolds
+	DefaultHalfLife     = 24 * time.Hour
 	DefaultDeadline     = 60 * time.Second
 	DefaultRetryInitial = 5 * time.Second
 	DefaultRetryMax     = 5 * time.Minute
@@ -166,7 +172,7 @@ func Default() Config {
 			Devices:    []string{DefaultDevice},
 			Namespaces: []string{"*"},
 		},
-		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt()},
+		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, HalfLife: DefaultHalfLife, Preempt: defaultPreempt()},
 		Admission: Admission{
 			Deadline:     DefaultDeadline,
 			RetryInitial: DefaultRetryInitial,

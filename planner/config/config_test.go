@@ -55,6 +55,7 @@ policy {
     max_per_job      = 1
     restart_time     = "90s"
   }
+  half_life = "6h"
 }
 admission {
   deadline = "90s"
@@ -96,7 +97,7 @@ func TestParseFull(t *testing.T) {
 		Listen: Listen{Address: "0.0.0.0:4656", Advertise: "https://10.0.0.5:4656", CertFile: "/etc/caravan/tls.pem", KeyFile: "/etc/caravan/tls.key"},
 		Managed: Managed{Devices: []string{"nvidia/gpu"}, Namespaces: []string{"*"},
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
-		Policy: Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
+		Policy: Policy{Order: "fifo", Strict: true, MaxHolds: 3, HalfLife: 6 * time.Hour, Preempt: preempt.Policy{
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
 		}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},

@@ -67,6 +67,7 @@ func parse(src []byte, path string, env func(string) (string, bool), read func(s
 	if l.topologyFile != "" {
 		l.loadTopology(&c, read)
 	}
+	l.loadQueues(&c, read)
 	if len(l.faults) > 0 {
 		return Config{}, errors.Join(l.faults...)
 	}
@@ -79,6 +80,7 @@ type loader struct {
 	body         *hclsyntax.Body
 	faults       []error
 	topologyFile string
+	queuesFile   string
 	// fromEnv maps a key to the environment variable that set it.
 	fromEnv map[string]string
 }

@@ -44,6 +44,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		set(&c.Policy.Strict, f.Policy.Strict)
 		set(&c.Policy.MaxHolds, f.Policy.MaxHolds)
 		l.mergePreempt(&c.Policy.Preempt, f.Policy.Preempt)
+		l.duration(&c.Policy.HalfLife, f.Policy.HalfLife, "policy.half_life")
 	}
 	if a := f.Admission; a != nil {
 		l.duration(&c.Admission.Deadline, a.Deadline, "admission.deadline")
@@ -58,6 +59,8 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 	}
 	l.mergeLevels(c, f)
 	set(&l.topologyFile, f.TopologyFile)
+	l.mergeQueues(c, f.Queue)
+	set(&l.queuesFile, f.QueuesFile)
 	if f.State != nil {
 		set(&c.State.Namespace, f.State.Namespace)
 	}
@@ -158,6 +161,7 @@ func (l *loader) environment(c *Config, env func(string) (string, bool)) {
 		"CARAVAN_ADVERTISE":     {"listen.advertise", text(&c.Listen.Advertise)},
 		"CARAVAN_LOG_LEVEL":     {"log_level", text(&c.LogLevel)},
 		"CARAVAN_TOPOLOGY_FILE": {"topology_file", text(&l.topologyFile)},
+		"CARAVAN_QUEUES_FILE":   {"queues_file", text(&l.queuesFile)},
 		"CARAVAN_STATE":         {"state.namespace", text(&c.State.Namespace)},
 		"CARAVAN_ORDER":         {"policy.order", text(&c.Policy.Order)},
 		"CARAVAN_OBSERVE_ONLY": {"observe_only", func(s string) bool {

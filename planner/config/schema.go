@@ -13,6 +13,8 @@ type fileConfig struct {
 	Levels       *[]string      `hcl:"levels,optional"`
 	Level        []fileLevel    `hcl:"level,block"`
 	TopologyFile *string        `hcl:"topology_file,optional"`
+	Queue        []fileQueue    `hcl:"queue,block"`
+	QueuesFile   *string        `hcl:"queues_file,optional"`
 	State        *fileState     `hcl:"state,block"`
 	Gateway      *fileGateway   `hcl:"gateway,block"`
 	Barrier      *fileBarrier   `hcl:"barrier,block"`
@@ -56,6 +58,7 @@ type filePolicy struct {
 	Order    *string `hcl:"order,optional"`
 	Strict   *bool   `hcl:"strict,optional"`
 	MaxHolds *int    `hcl:"max_holds,optional"`
+	HalfLife *string `hcl:"half_life,optional"`
 
 	Preempt *filePreempt `hcl:"preempt,block"`
 }
