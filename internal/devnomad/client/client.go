@@ -259,6 +259,7 @@ func (c *Client) startAlloc(a *api.Allocation) {
 
 // report keeps a status for delivery; later ones replace earlier ones.
 func (c *Client) report(a *api.Allocation) {
+	a.NodeID = c.cfg.ID
 	c.mu.Lock()
 	c.dirty[a.ID] = a
 	c.mu.Unlock()

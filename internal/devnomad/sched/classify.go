@@ -19,11 +19,14 @@ const (
 	descMigrating   = "alloc is being migrated"
 	descUpdating    = "alloc is being updated due to job update"
 	descLost        = "alloc is lost since its node is down"
-	descUnknown     = "alloc is unknown since its node is disconnected"
 	descReconnected = "alloc not needed due to disconnected client reconnect"
 	descRescheduled = "alloc was rescheduled because it failed"
 	descTainted     = "alloc not needed as node is tainted"
 )
+
+// DescUnknown describes an allocation on a node that is cut off. As a desired
+// description it marks one that has come back, until the scheduler saw it.
+const DescUnknown = "alloc is unknown since its node is disconnected"
 
 // sets are a group's allocations by what has to happen to them.
 type sets struct {
@@ -86,7 +89,7 @@ func (r *run) classifyOne(s *sets, a *api.Allocation) {
 		s.unknown = append(s.unknown, a)
 	case down:
 		s.lost = append(s.lost, a)
-	case a.ClientStatus == api.AllocClientStatusRunning && a.DesiredDescription == descUnknown:
+	case a.ClientStatus == api.AllocClientStatusRunning && a.DesiredDescription == DescUnknown:
 		s.reconnect = append(s.reconnect, a)
 		s.untainted = append(s.untainted, a)
 	default:
@@ -126,12 +129,19 @@ func (r *run) classifyEnded(s *sets, a *api.Allocation) {
 	}
 }
 
+// Reschedules says whether members of an allocation's group are replaced at all
+// when they fail.
+func Reschedules(a *api.Allocation) bool {
+	p := reschedulePolicy(a)
+	return p != nil && (deref(p.Attempts) > 0 || deref(p.Unlimited))
+}
+
 // RescheduleAt is when a failed allocation may be replaced, if ever.
 func RescheduleAt(a *api.Allocation) (time.Time, bool) {
-	p := reschedulePolicy(a)
-	if p == nil || (deref(p.Attempts) == 0 && !deref(p.Unlimited)) {
+	if !Reschedules(a) {
 		return time.Time{}, false
 	}
+	p := reschedulePolicy(a)
 	var failed time.Time
 	for _, t := range a.TaskStates {
 		if t.FinishedAt.After(failed) {

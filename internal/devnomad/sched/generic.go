@@ -170,14 +170,14 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 func (r *run) cutOff(tg *api.TaskGroup, s *sets, d *api.DesiredUpdates) {
 	for _, a := range s.unknown {
 		u := *a
-		u.ClientStatus, u.ClientDescription, u.DesiredDescription = api.AllocClientStatusUnknown, descUnknown, descUnknown
+		u.ClientStatus, u.ClientDescription = api.AllocClientStatusUnknown, DescUnknown
 		d.Disconnect++
 		if after := lostAfter(a); after > 0 {
 			f := r.followup(TriggerDisconnect, r.now.Add(after), "created for delayed disconnect timeout")
 			u.FollowupEvalID = f.ID
 		}
 		r.put(&u)
-		if replaces(a) && lostAfter(a) > 0 {
+		if _, again := RescheduleAt(a); again && replaces(a) && lostAfter(a) > 0 {
 			s.migrate = append(s.migrate, &u)
 			continue
 		}

@@ -184,9 +184,20 @@ func (r *run) place(ps []placement) {
 		}
 		if p.prev != nil {
 			r.chain(a, p)
+			r.forget(p)
 		}
 		r.put(a)
 		r.out.Queued[group]--
+	}
+}
+
+// forget takes back why a failed allocation was stopped: Nomad says it only
+// where nothing was found to replace it.
+func (r *run) forget(p placement) {
+	for i := range r.out.Stops {
+		if s := &r.out.Stops[i]; p.failed && s.Alloc.ID == p.prev.ID {
+			s.Description = ""
+		}
 	}
 }
 

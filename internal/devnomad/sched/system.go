@@ -152,7 +152,7 @@ func (s *systemRun) member(a *api.Allocation) {
 	case n.Status == api.NodeStatusDisconnected && a.ClientStatus == api.AllocClientStatusRunning:
 		d.Disconnect++
 		u := *a
-		u.ClientStatus, u.ClientDescription, u.DesiredDescription = api.AllocClientStatusUnknown, descUnknown, descUnknown
+		u.ClientStatus, u.ClientDescription = api.AllocClientStatusUnknown, DescUnknown
 		s.put(&u)
 	case n.DrainStrategy != nil || n.Status == api.NodeStatusDisconnected:
 		s.ignore(tg)

@@ -16,12 +16,18 @@ func (s *Server) UpdateAllocs(reports []*api.Allocation) error {
 	return s.update(state.EventAllocUpdated, func(tx *state.Tx) error {
 		for _, r := range reports {
 			cur := tx.Alloc(r.ID)
+			if n := tx.Node(r.NodeID); cur == nil && n != nil && r.ClientTerminalStatus() {
+				s.unblock(tx, n) // of a job that was purged
+			}
 			if cur == nil {
 				continue
 			}
 			a := *cur
 			a.ClientStatus, a.ClientDescription = r.ClientStatus, r.ClientDescription
 			a.TaskStates = maps.Clone(r.TaskStates)
+			if cur.ClientStatus == api.AllocClientStatusUnknown && a.ClientStatus == api.AllocClientStatusRunning {
+				a.DesiredDescription = sched.DescUnknown
+			}
 			tx.PutAllocFromClient(&a)
 			s.afterReport(tx, cur, &a)
 		}

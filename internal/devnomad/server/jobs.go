@@ -165,7 +165,7 @@ func (s *Server) Evaluate(k state.Key, force bool) (*api.JobRegisterResponse, er
 		}
 		if force {
 			for _, a := range tx.AllocsOfJob(k) {
-				if a.ClientStatus == api.AllocClientStatusFailed && a.DesiredStatus == api.AllocDesiredStatusRun && a.NextAllocation == "" {
+				if sched.Reschedules(a) && a.ClientStatus == api.AllocClientStatusFailed && a.DesiredStatus == api.AllocDesiredStatusRun && a.NextAllocation == "" {
 					c := *a
 					c.DesiredTransition.ForceReschedule = ptr(true)
 					tx.PutAlloc(&c)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
@@ -131,9 +132,19 @@ func (v *View) Children(parent *api.Job) *api.JobChildrenSummary {
 	return out
 }
 
-// DeleteJob purges a job and all its versions.
+// DeleteJob purges a job, all its versions, and its allocations: what runs of
+// them, their clients end, and nobody sees that it still holds anything.
 func (tx *Tx) DeleteJob(k Key) {
 	job := tx.d.jobs[k]
+	for id := range maps.Clone(tx.d.jobAllocs[k]) {
+		tx.DeleteAlloc(id)
+	}
+	for id := range maps.Clone(tx.d.jobEvals[k]) {
+		if e := *tx.d.evals[id]; e.Status == api.EvalStatusPending {
+			e.Status, e.StatusDescription = api.EvalStatusComplete, "job "+k.ID+" deleted"
+			tx.putEval(&e)
+		}
+	}
 	delete(tx.d.deadChildren, k)
 	if parent := (Key{k.Namespace, deref(job.ParentID)}); tx.d.jobs[parent] != nil {
 		tx.d.deadChildren[parent]++
