@@ -11,9 +11,11 @@ import (
 // report is what a member has told last. It is kept in memory alone: the next
 // planner is told again.
 type report struct {
-	at       time.Time
-	state    gangapi.MemberState
-	progress *gangapi.Progress
+	at    time.Time
+	state gangapi.MemberState
+	// suspended is since when it is suspended; zero while it is not.
+	suspended time.Time
+	progress  *gangapi.Progress
 }
 
 // Report takes what a member tells, and says whether it counts: it does not if
@@ -38,6 +40,12 @@ func (g *Gang) Report(who Member, req gangapi.ReportRequest, now time.Time) bool
 		g.reports[who.Alloc] = r
 	}
 	r.at, r.state = now, req.State
+	switch {
+	case req.State != gangapi.MemberSuspended:
+		r.suspended = time.Time{}
+	case r.suspended.IsZero():
+		r.suspended = now
+	}
 	if req.Progress != nil {
 		r.progress = req.Progress
 	}

@@ -3,6 +3,7 @@ package barrier
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -120,6 +121,61 @@ func (g *Gang) memberStatus(p *Planned, now time.Time) MemberStatus {
 		}
 	}
 	return m
+}
+
+// Work is what a member has told of its work; what it did not tell is nil.
+type Work struct {
+	// SinceCheckpoint is how many seconds it has worked since its last complete
+	// checkpoint.
+	SinceCheckpoint      *int64
+	CheckpointStep, Step *int64
+}
+
+// Works are what the members of all gangs have told, by allocation.
+func (s *Service) Works() map[string]Work {
+	s.mu.Lock()
+	gangs := slices.Collect(maps.Values(s.gangs))
+	s.mu.Unlock()
+	out := map[string]Work{}
+	now := s.opts.Now()
+	for _, g := range gangs {
+		g.mu.Lock()
+		for alloc, r := range g.gang.reports {
+			if w, ok := r.work(now); ok {
+				out[alloc] = w
+			}
+		}
+		g.mu.Unlock()
+	}
+	return out
+}
+
+// work is what a member has told; false if that is nothing. A step that cannot
+// be is not told on.
+func (r *report) work(now time.Time) (w Work, told bool) {
+	pr := r.progress
+	if pr == nil {
+		return w, false
+	}
+	w.Step = plausible(pr.Step)
+	if c := pr.Checkpoint; c != nil {
+		lost := time.Duration(c.AgeMS) * time.Millisecond
+		if r.suspended.IsZero() {
+			lost += max(now.Sub(r.at), 0)
+		} else {
+			lost = max(lost-r.at.Sub(r.suspended), 0)
+		}
+		seconds := int64(lost / time.Second)
+		w.SinceCheckpoint, w.CheckpointStep = &seconds, plausible(c.Step)
+	}
+	return w, w.Step != nil || w.SinceCheckpoint != nil
+}
+
+func plausible(step *int64) *int64 {
+	if step == nil || *step < 0 {
+		return nil
+	}
+	return step
 }
 
 // Suspend suspends or resumes all gangs of a job; reason says who wants that.

@@ -1,6 +1,8 @@
 package barrier
 
 import (
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -57,10 +59,7 @@ func caused(next *State, cause string) *State {
 // Waiting is how many members wait at the barrier.
 func (s *Service) Waiting() int {
 	s.mu.Lock()
-	gangs := make([]*served, 0, len(s.gangs))
-	for _, g := range s.gangs {
-		gangs = append(gangs, g)
-	}
+	gangs := slices.Collect(maps.Values(s.gangs))
 	s.mu.Unlock()
 	n, now := 0, s.opts.Now()
 	for _, g := range gangs {

@@ -116,3 +116,35 @@ func TestContinueMindsEachGroup(t *testing.T) {
 		}
 	})
 }
+
+// What members have told of their work grows while they run, and not while they
+// are suspended.
+func TestWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, nil)
+		people := r.begin(2)
+		progress := func(age time.Duration, step int64) func(*gangapi.ReportRequest) {
+			return func(q *gangapi.ReportRequest) {
+				q.Progress = &gangapi.Progress{Step: &step, Checkpoint: &gangapi.Checkpoint{AgeMS: age.Milliseconds(), Step: new(step - 2)}}
+			}
+		}
+		check := func(what string, want map[string]barrier.Work) {
+			t.Helper()
+			if diff := cmp.Diff(want, r.service.Works()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", what, diff)
+			}
+		}
+		check("nobody has told anything", map[string]barrier.Work{})
+		people[0].report(gangapi.MemberRunning, progress(10*time.Second, 7))
+		people[1].report(gangapi.MemberRunning, func(q *gangapi.ReportRequest) { q.Progress = &gangapi.Progress{Step: new(int64(-4))} })
+		time.Sleep(5 * time.Second)
+		check("it runs on", map[string]barrier.Work{people[0].who.Alloc: {SinceCheckpoint: new(int64(15)), CheckpointStep: new(int64(5)), Step: new(int64(7))}})
+		people[0].report(gangapi.MemberSuspended, progress(15*time.Second, 7))
+		time.Sleep(time.Hour)
+		check("it is suspended", map[string]barrier.Work{people[0].who.Alloc: {SinceCheckpoint: new(int64(15)), CheckpointStep: new(int64(5)), Step: new(int64(7))}})
+		people[0].report(gangapi.MemberSuspended, progress(15*time.Second+time.Hour, 7))
+		check("it tells so again", map[string]barrier.Work{people[0].who.Alloc: {SinceCheckpoint: new(int64(15)), CheckpointStep: new(int64(5)), Step: new(int64(7))}})
+		people[0].report(gangapi.MemberRunning, progress(0, 8))
+		check("a new checkpoint", map[string]barrier.Work{people[0].who.Alloc: {SinceCheckpoint: new(int64(0)), CheckpointStep: new(int64(6)), Step: new(int64(8))}})
+	})
+}

@@ -159,6 +159,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 		return outcome{}, nil
 	}
 	d.metrics.leader.Set(1)
+	if worked := withWork(v, d.barrier.Works()); worked != v {
+		v = worked
+		d.view.Store(v)
+	}
 	deciding := time.Now()
 	plan, err := d.decideOn(v, v.Snapshot)
 	d.metrics.decideSeconds.Observe(time.Since(deciding).Seconds())

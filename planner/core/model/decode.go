@@ -84,6 +84,10 @@ type decoder struct {
 // value reads the next value into v. The error is one of syntax, after which
 // nothing can be read.
 func (d *decoder) value(path string, v reflect.Value) error {
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
 	d.open = path
 	token, err := d.json.Token()
 	if err != nil {

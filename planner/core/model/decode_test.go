@@ -244,12 +244,15 @@ func TestMembersAreChecked(t *testing.T) {
 			{"id": "k", "state": "running", "groups": [{"name": "g", "count": 1}], "members": [{"group": "g", "index": 0, "node": "n0", "gpus": ["a"]}]}]}`
 	}
 	for more, want := range map[string]string{
-		`{"group": "g", "index": 0, "node": "n0", "gpus": ["a"]}`:                      `jobs[1] (k).members[0].gpus[0]: "a": is held by a member of job "j" too; want one holder`,
-		`{"group": "g", "index": 0, "node": "n0", "gpus": ["b"]}`:                      `jobs[0] (j).members[0].gpus[0]: "b": is on node "n1", not on "n0"`,
-		`{"group": "g", "index": 77, "node": "n1", "gpus": ["b"]}`:                     `jobs[0] (j).members[0].index: 77: want less than the group's count, 1`,
-		`{"group": "g", "index": 0, "node": "n1", "gpus": ["b"], "rank": -5}`:          `jobs[0] (j).members[0].rank: -5: want 0 to 1048576`,
-		`{"group": "g", "index": 0, "node": "n0", "gpus": ["a"], "ended": true}`:       "",
-		`{"group": "g", "index": 0, "node": "n1", "gpus": ["one that fell off", "b"]}`: "",
+		`{"group": "g", "index": 0, "node": "n0", "gpus": ["a"]}`:                                                           `jobs[1] (k).members[0].gpus[0]: "a": is held by a member of job "j" too; want one holder`,
+		`{"group": "g", "index": 0, "node": "n0", "gpus": ["b"]}`:                                                           `jobs[0] (j).members[0].gpus[0]: "b": is on node "n1", not on "n0"`,
+		`{"group": "g", "index": 77, "node": "n1", "gpus": ["b"]}`:                                                          `jobs[0] (j).members[0].index: 77: want less than the group's count, 1`,
+		`{"group": "g", "index": 0, "node": "n1", "gpus": ["b"], "rank": -5}`:                                               `jobs[0] (j).members[0].rank: -5: want 0 to 1048576`,
+		`{"group": "g", "index": 0, "node": "n0", "gpus": ["a"], "ended": true}`:                                            "",
+		`{"group": "g", "index": 0, "node": "n1", "gpus": ["one that fell off", "b"]}`:                                      "",
+		`{"group": "g", "index": 0, "node": "n1", "gpus": ["b"], "since_checkpoint_s": 0, "checkpoint_step": 3, "step": 5}`: "",
+		`{"group": "g", "index": 0, "node": "n1", "gpus": ["b"], "since_checkpoint_s": -1}`:                                 `jobs[0] (j).members[0].since_checkpoint_s: -1: want 0 or more`,
+		`{"group": "g", "index": 0, "node": "n1", "gpus": ["b"], "step": null}`:                                             `decode: jobs[0].members[0].step: found null, want an integer`,
 	} {
 		_, err := DecodeSnapshot(strings.NewReader(member(more)))
 		if want == "" && err != nil || want != "" && (err == nil || err.Error() != ErrSnapshot.Error()+": "+want) {

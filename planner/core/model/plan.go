@@ -163,4 +163,12 @@ type Member struct {
 	// Slot tells which task group in Nomad the member is in: 0 is its own, any
 	// other one that was made beside it for a canary. Nothing is decided by it.
 	Slot int `json:"slot,omitempty"`
+	// SinceCheckpoint is how many seconds of work the member would lose if it
+	// were stopped without making a checkpoint first: those since its last
+	// complete one. Left out, none is known of.
+	SinceCheckpoint *int64 `json:"since_checkpoint_s,omitempty"`
+	// CheckpointStep is the step that this checkpoint holds, and Step the one that
+	// the member has come to, as far as it has told.
+	CheckpointStep *int64 `json:"checkpoint_step,omitempty"`
+	Step           *int64 `json:"step,omitempty"`
 }

@@ -106,6 +106,8 @@ func (b *schemaBuilder) value(typ reflect.Type, path string) map[string]any {
 		return map[string]any{"type": "string", "format": "date-time"}
 	}
 	switch typ.Kind() {
+	case reflect.Pointer:
+		return b.value(typ.Elem(), path)
 	case reflect.Struct:
 		if b.defs[typ.Name()] == nil {
 			b.defs[typ.Name()] = true // against recursion

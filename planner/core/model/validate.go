@@ -262,6 +262,14 @@ func (j *Job) validateMembers(f *faults, i int, groups map[string]*TaskGroup) {
 		if m.Index < 0 || m.Index > MaxCount {
 			f.add("jobs[%d] (%s).members[%d].index: %d: want 0 to %d", i, j.ID, k, m.Index, MaxCount)
 		}
+		for _, n := range []struct {
+			name  string
+			value *int64
+		}{{"since_checkpoint_s", m.SinceCheckpoint}, {"checkpoint_step", m.CheckpointStep}, {"step", m.Step}} {
+			if n.value != nil && *n.value < 0 {
+				f.add("jobs[%d] (%s).members[%d].%s: %d: want 0 or more", i, j.ID, k, n.name, *n.value)
+			}
+		}
 		if seen[place{m.Group, m.Index}] {
 			f.add("jobs[%d] (%s).members[%d]: group %q index %d: is listed before; want each once", i, j.ID, k, m.Group, m.Index)
 		}
