@@ -10,6 +10,7 @@ import (
 
 	"github.com/caravan-sched/caravan/driver/config"
 	"github.com/caravan-sched/caravan/driver/container"
+	"github.com/caravan-sched/caravan/driver/exec"
 	"github.com/caravan-sched/caravan/driver/supervisor"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
 )
@@ -24,12 +25,14 @@ func (p *Plugin) contain(ctx context.Context, t driver.TaskConfig, c config.Task
 		return supervisor.Start{}, err
 	}
 	w := s.Workload
+	// A runtime with a daemon starts containers elsewhere than its client.
+	cpus, faultsOfCPUs := exec.Affinity(w)
 	spec := container.Spec{
 		Runtime: runtime, Name: "caravan-" + dirName(t.ID), Image: c.Image, Entrypoint: c.Entrypoint, Command: c.Command, Args: c.Args,
 		Env: taskOnly(t.Env), User: t.User, GPUs: gpus(t), ShmSize: shm(c, t), Ulimits: c.Ulimit,
 		NetworkNamespace: w.NetworkNamespace, RuntimeArgs: c.RuntimeArgs,
 		Limits: container.Limits{
-			CPUShares: int64(w.Limits.CPUShares), CPUQuota: w.Limits.CPUQuota, CPUPeriod: w.Limits.CPUPeriod, CPUSet: w.CPUSet,
+			CPUShares: int64(w.Limits.CPUShares), CPUQuota: w.Limits.CPUQuota, CPUPeriod: w.Limits.CPUPeriod, CPUSet: cpus,
 			MemoryBytes: w.Limits.MemoryBytes, MemoryReserveBytes: w.Limits.MemoryReserveBytes, OOMScoreAdj: w.Limits.OOMScoreAdj,
 		},
 		Labels: map[string]string{"caravan.alloc": t.AllocID, "caravan.job": t.JobID, "caravan.namespace": t.Namespace, "caravan.task": t.Name},
@@ -55,7 +58,7 @@ func (p *Plugin) contain(ctx context.Context, t driver.TaskConfig, c config.Task
 	s.Workload.User, s.Workload.Ulimits, s.Workload.NetworkNamespace = "", nil, ""
 	s.Workload.RestrictDevices, s.Workload.Devices, s.Workload.Mounts = false, nil, nil
 	s.Workload.Dir = t.TaskDir()
-	return s, errors.Join(s.Validate(), spec.Check())
+	return s, errors.Join(s.Validate(), spec.Check(), faultsOfCPUs)
 }
 
 // taskOnly leaves out what a task has from the agent's own environment, which

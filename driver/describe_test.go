@@ -296,7 +296,7 @@ func TestDescribeContainer(t *testing.T) {
 	task.Devices = append(task.Devices, driver.DeviceNode{HostPath: "/dev/nvidia0", TaskPath: "/dev/nvidia0"}, driver.DeviceNode{HostPath: "/dev/nvidia-caps-imex-channels/channel0", TaskPath: "/dev/nvidia-caps-imex-channels/channel0"})
 	task.Mounts = []driver.Mount{{HostPath: "/data", TaskPath: "/in", ReadOnly: true, Propagation: "private"}}
 	task.Resources.MemoryMiB, task.Resources.MemoryMaxMiB = 256, 512
-	task.Resources.Linux = driver.Linux{CPUShares: 99, CPUSet: "0-1", MemoryLimitBytes: 512 << 20, Cgroup: "/sys/fs/cgroup/x"}
+	task.Resources.Linux = driver.Linux{CPUShares: 99, CPUSet: "0", MemoryLimitBytes: 512 << 20, Cgroup: "/sys/fs/cgroup/x"}
 	got, err := p.describe(t.Context(), task, p.config())
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +306,7 @@ func TestDescribeContainer(t *testing.T) {
 	want := theLeast(task)
 	want.Barrier.GPUs = []string{"GPU-1", "GPU-2"}
 	want.Workload = exec.Spec{
-		Command: "/usr/bin/docker", Dir: task.TaskDir(), Stdout: task.StdoutPath, Stderr: task.StderrPath, CPUSet: "0-1",
+		Command: "/usr/bin/docker", Dir: task.TaskDir(), Stdout: task.StdoutPath, Stderr: task.StderrPath, CPUSet: "0",
 		Limits: limits, CgroupParent: "/sys/fs/cgroup/x", CgroupScope: "alloc-a.main",
 	}
 	want.Container = &container.Spec{
@@ -316,7 +316,7 @@ func TestDescribeContainer(t *testing.T) {
 		User: "trainer", GPUs: []string{"GPU-1", "GPU-2"}, ShmSize: "536870912b", Ulimits: map[string]string{"memlock": "unlimited"}, RuntimeArgs: []string{"--privileged"},
 		Mounts:  []container.Mount{same(task.SharedDir()), same(task.LocalDir()), same(task.SecretsDir()), {HostPath: "/data", TaskPath: "/in", ReadOnly: true, Propagation: "private"}},
 		Devices: []container.Device{{HostPath: "/dev/zero", TaskPath: "/dev/zero", Permissions: "rw"}, {HostPath: "/dev/nvidia-caps-imex-channels/channel0", TaskPath: "/dev/nvidia-caps-imex-channels/channel0"}},
-		Limits:  container.Limits{CPUShares: 99, CPUSet: "0-1", MemoryBytes: 512 << 20, MemoryReserveBytes: 256 << 20},
+		Limits:  container.Limits{CPUShares: 99, CPUSet: "0", MemoryBytes: 512 << 20, MemoryReserveBytes: 256 << 20},
 		Labels:  map[string]string{"caravan.alloc": "alloc-a", "caravan.job": "train", "caravan.namespace": "default", "caravan.task": "main"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -369,8 +369,9 @@ func TestRefusals(t *testing.T) {
 			change: func(t *driver.TaskConfig) {
 				t.Network = &driver.NetworkIsolation{Mode: driver.NetworkGroup, Path: "/proc/self/ns/net"}
 				t.Mounts = []driver.Mount{{HostPath: "data", TaskPath: "/a:b"}}
+				t.Env["CARAVAN_GPU_BUS_IDS"] = "GPU-1"
 			},
-			want: []string{`image is "--privileged"`, "docker cannot join the network", `mount of "data" at "/a:b"`},
+			want: []string{`"GPU-1"`, `image is "--privileged"`, "docker cannot join the network", `mount of "data" at "/a:b"`},
 		},
 	}
 	for name, test := range tests {

@@ -130,7 +130,7 @@ ulimit { memlock = "unlimited" }`)
 	task.DeviceEnv = map[string]string{"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}
 	task.Devices = []driver.DeviceNode{{HostPath: "/dev/nvidia0", TaskPath: "/dev/nvidia0", Permissions: "rw"}, {HostPath: "/dev/null", TaskPath: "/dev/infiniband/uverbs0", Permissions: "rw"}}
 	task.Mounts = []driver.Mount{{HostPath: dir, TaskPath: "/data", ReadOnly: true, Propagation: "private"}}
-	task.Resources.Linux = driver.Linux{CPUShares: 1000, MemoryLimitBytes: 1 << 30, CPUSet: "0-1"}
+	task.Resources.Linux = driver.Linux{CPUShares: 1000, MemoryLimitBytes: 1 << 30, CPUSet: "0"}
 	task.User = "1000:1000"
 	if _, _, err := r.Start(t.Context(), task); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ ulimit { memlock = "unlimited" }`)
 		"image inspect --format {{.Id}} train:1", "pull --quiet train:1", "rm --force --volumes NAME",
 		"run --name NAME --log-driver none --pull never --pids-limit -1 --env-file TASK/.container-N/environment" +
 			" --label caravan.alloc=alloc-a --label caravan.job=train --label caravan.namespace=default --label caravan.task=main" +
-			" --network host --user 1000:1000 --shm-size 1073741824b --ulimit memlock=-1 --cpu-shares 1000 --memory 1073741824 --memory-swap 1073741824 --cpuset-cpus 0-1" +
+			" --network host --user 1000:1000 --shm-size 1073741824b --ulimit memlock=-1 --cpu-shares 1000 --memory 1073741824 --memory-swap 1073741824 --cpuset-cpus 0" +
 			" --volume ALLOC/alloc:ALLOC/alloc:rw,rprivate --volume TASK/local:TASK/local:rw,rprivate --volume TASK/secrets:TASK/secrets:rw,rprivate --volume DIR:/data:ro,rprivate" +
 			" --device /dev/null:/dev/infiniband/uverbs0:rw --runtime nvidia --hostname=train train:1 /bin/sh -c" +
 			" trap 'echo told' USR1; trap 'echo bye; exit 5' TERM; echo \"$GREETING in $RANK\"; while :; do sleep 0.02; done",

@@ -26,6 +26,20 @@ func normalBusID(id string) (string, bool) {
 	return domain + ":" + rest, true
 }
 
+// Affinity is where a workload would run, as a list of the kernel's; "" is
+// everywhere. The error is a *SpecError.
+func Affinity(spec Spec) (string, error) {
+	h, err := here()
+	if err != nil {
+		return "", err
+	}
+	cpus, faults := h.affinity(spec)
+	if len(faults) > 0 {
+		return "", &SpecError{Faults: faults}
+	}
+	return FormatCPUs(cpus), nil
+}
+
 // affinity is where a workload runs: nil leaves it everywhere. The nodes are a
 // preference, so what the host does not tell changes nothing; CPUs named in the
 // Spec that are not there are a fault.

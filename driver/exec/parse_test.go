@@ -280,6 +280,21 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+// TestAffinityHere: the same of the host that this runs on.
+func TestAffinityHere(t *testing.T) {
+	cpus := FormatCPUs(allowedCPUs()[:1])
+	if got, err := Affinity(Spec{CPUSet: cpus}); err != nil || got != cpus {
+		t.Errorf("CPUs = %q, %v, want %q", got, err, cpus)
+	}
+	if got, err := Affinity(Spec{}); err != nil || got != "" {
+		t.Errorf("CPUs = %q, %v, want none", got, err)
+	}
+	var fault *SpecError
+	if _, err := Affinity(Spec{NUMADevices: []string{"GPU-0"}}); !errors.As(err, &fault) {
+		t.Errorf("error = %v", err)
+	}
+}
+
 func TestEveryFaultIsTold(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "plain")
