@@ -14,8 +14,12 @@ const codeHold = "hold"
 func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, error) {
 	plan, err := d.decide(snap)
 	why := v.Blind()
-	if err != nil || why == "" {
+	if err != nil {
 		return plan, err
+	}
+	if why == "" {
+		tellAvoided(plan, v)
+		return plan, nil
 	}
 	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions))}
 	for i, old := range plan.Decisions {

@@ -48,7 +48,13 @@ func avoid(j *model.Job, rec *record.Record, now time.Time) {
 	}
 	for _, a := range rec.Avoided {
 		if now.Before(a.Until) {
-			j.Constraints = append(j.Constraints[:len(j.Constraints):len(j.Constraints)], model.Constraint{Left: "${node.unique.id}", Operand: "!=", Right: a.Node})
+			j.Constraints = append(j.Constraints[:len(j.Constraints):len(j.Constraints)], Avoid(a))
 		}
 	}
+}
+
+// Avoid is the constraint that keeps a job off a node that its preflight has
+// found unfit.
+func Avoid(a record.Avoided) model.Constraint {
+	return model.Constraint{Left: "${node.unique.id}", Operand: "!=", Right: a.Node}
 }
