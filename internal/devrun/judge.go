@@ -1,6 +1,7 @@
 package devrun
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,7 +24,7 @@ func (r *run) judge(ctx context.Context) error {
 	for _, j := range r.jobs {
 		common = append(common, checkGatedFirst(seen, j.name))
 		if j.members > 1 && !j.alone {
-			common = append(common, checkNeverPartial(seen, j.name, j.members, max(j.members, j.most), partialWindow, end))
+			common = append(common, checkNeverPartial(seen, j.name, cmp.Or(j.least, j.members), max(j.members, j.most), partialWindow, end))
 		}
 		if j.judged || len(seen.members(j.name)) == 0 {
 			continue // it was stopped by the scenario

@@ -39,12 +39,15 @@ type planner struct {
 
 // startPlanner starts the planner on a cluster that is reached under nomadURL,
 // and waits until it leads and has seen the cluster.
-func startPlanner(ctx context.Context, tokens tokens, nomadURL, listen string, log hclog.Logger) (*planner, error) {
+func startPlanner(ctx context.Context, tokens tokens, nomadURL, listen string, configure func(*config.Config), log hclog.Logger) (*planner, error) {
 	cfg := config.Default()
 	cfg.Nomad.Address, cfg.Nomad.Token = nomadURL, tokens.planner
 	cfg.Listen.Address, cfg.Listen.Advertise = listen, "http://"+listen
 	cfg.Managed.ExemptNamespaces = []string{otherTeam}
 	cfg.Admission.Deadline, cfg.Admission.RetryInitial = admissionDeadline, retryInitial
+	if configure != nil {
+		configure(&cfg)
+	}
 	d, err := daemon.New(cfg, log)
 	if err != nil {
 		return nil, fmt.Errorf("start planner: %w", err)

@@ -77,7 +77,9 @@ type submitted struct {
 	members int
 	// most is how many members an elastic gang may come to have; 0 is members.
 	most int
-	at   time.Duration
+	// least is how few an elastic gang may run on with; 0 is members.
+	least int
+	at    time.Duration
 	// judged: how it ran is in the report.
 	judged bool
 	// alone: its members are no gang.
@@ -192,7 +194,7 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 		return fmt.Errorf("read the server's address: %w", err)
 	}
 	listen := net.JoinHostPort(server.Hostname(), port)
-	if r.planner, err = startPlanner(ctx, r.tokens, nomadURL, listen, r.plannerLog()); err != nil {
+	if r.planner, err = startPlanner(ctx, r.tokens, nomadURL, listen, r.scenario.configure, r.plannerLog()); err != nil {
 		return err
 	}
 	r.report.Addresses.Caravan = r.planner.address

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caravan-sched/caravan/internal/jobhcl"
 	"github.com/caravan-sched/caravan/jobspecs"
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
@@ -53,8 +54,14 @@ const (
 	ScenarioBarrier = "barrier"
 	// ScenarioPreempt: a gang gives way and goes on later, without losing a step.
 	ScenarioPreempt = "preempt"
+	// ScenarioPreemptDomain: a gang that needs a rack displaces the cheapest one in
+	// it, which goes on later.
+	ScenarioPreemptDomain = "preempt-domain"
 	// ScenarioElastic: a gang grows and shrinks; its other members run on.
 	ScenarioElastic = "elastic"
+	// ScenarioGoOn: a member of an elastic gang fails, and then for good; the
+	// others run on, and it comes back.
+	ScenarioGoOn = "elastic-failure"
 	// ScenarioAgentRestart: a Nomad client is killed and comes back; its tasks run
 	// on.
 	ScenarioAgentRestart = "agent-restart"
@@ -78,6 +85,8 @@ type scenario struct {
 	faults bool
 	// driver: the task driver is needed.
 	driver bool
+	// configure changes the planner's configuration; nil leaves it.
+	configure func(*config.Config)
 	// networks: nodes have networks of their own, which can be cut.
 	networks bool
 }
@@ -98,7 +107,9 @@ var scenarios = map[string]scenario{
 	ScenarioPreemption:    {play: (*run).playPreemption},
 	ScenarioBarrier:       {play: (*run).playBarrier, driver: true},
 	ScenarioPreempt:       {play: (*run).playPreempt, driver: true},
+	ScenarioPreemptDomain: {play: (*run).playPreemptDomain, driver: true, configure: givesWay},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
+	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},
 	ScenarioPartition:     {play: (*run).playPartition, driver: true, networks: true},
