@@ -355,6 +355,15 @@ func TestRefusals(t *testing.T) {
 			plugin: `denied_users = ["` + me() + `"]`, task: `command = "/bin/sh"`,
 			want: []string{`user is ""`},
 		},
+		"nowhere to meet": {
+			task: `command = "/bin/sh"`,
+			change: func(t *driver.TaskConfig) {
+				t.Network = &driver.NetworkIsolation{Mode: driver.NetworkGroup, Path: "/proc/self/ns/net"}
+				t.Resources.Ports = []driver.PortMapping{{Label: "rendezvous", Value: 23456, To: 29500, HostIP: "10.0.0.7"}}
+				t.DNS = &driver.DNS{Servers: []string{"a b"}}
+			},
+			want: []string{`port "rendezvous" is 23456 on the node and 29500 in the group's network`, "dns.servers"},
+		},
 		"a task of no cluster": {
 			task:   `command = "/bin/sh"`,
 			change: func(t *driver.TaskConfig) { t.NodeID, t.Namespace, t.User = "", "", "no-such-user" },

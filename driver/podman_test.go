@@ -320,7 +320,8 @@ func TestPodmanSurroundings(t *testing.T) {
 				return gangapi.JoinAnswer{State: gangapi.JoinAlone}
 			}
 		})
-		task := r.pod("dirs", append([]string{"show", "/data/shared"}, files...), func(t *driver.TaskConfig) {
+		task := r.pod("dirs", append([]string{"show", "/data/shared", "/etc/resolv.conf"}, files...), func(t *driver.TaskConfig) {
+			t.DNS = &driver.DNS{Servers: []string{"192.0.2.53"}, Searches: []string{"gang.example"}, Options: []string{"ndots:3"}}
 			t.Mounts = append(t.Mounts, driver.Mount{HostPath: shared, TaskPath: "/data/shared", ReadOnly: true})
 		})
 		for _, path := range files {
@@ -332,7 +333,7 @@ func TestPodmanSurroundings(t *testing.T) {
 		if e := r.exit(task.ID); e != (driver.Exit{}) {
 			t.Errorf("exit = %+v", e)
 		}
-		want := "volume\n<nil>\n"
+		want := "volume\n<nil>\nnameserver 192.0.2.53\nsearch gang.example\noptions ndots:3\n<nil>\n"
 		for _, path := range files {
 			want += path + "<nil>\n"
 		}

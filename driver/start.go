@@ -74,7 +74,8 @@ func dirName(id string) string {
 // describe makes of Nomad's task what its supervisor has to know.
 func (p *Plugin) describe(ctx context.Context, t driver.TaskConfig, cfg config.Plugin) (supervisor.Start, error) {
 	c, err := config.ReadTask(t, cfg)
-	if err := errors.Join(err, allowUser(t.User, cfg.DeniedUsers)); err != nil {
+	t, resolverErr := withResolver(t)
+	if err := errors.Join(err, allowUser(t.User, cfg.DeniedUsers), resolverErr, meetable(t, c.PortLabel)); err != nil {
 		return supervisor.Start{}, err
 	}
 	s := supervisor.Start{
@@ -241,6 +242,17 @@ func meetingPoint(t driver.TaskConfig, label string, cfg config.Plugin) (string,
 		}
 	}
 	return route(cfg.Planners), 0
+}
+
+// meetable refuses a port that is another one inside of the group's network:
+// the members have one number to meet at.
+func meetable(t driver.TaskConfig, label string) error {
+	for _, port := range t.Resources.Ports {
+		if port.Label == label && label != "" && port.To > 0 && port.To != port.Value && t.Network != nil && t.Network.Mode == driver.NetworkGroup {
+			return fmt.Errorf("port %q is %d on the node and %d in the group's network: members could not meet there; leave `to` out, or make both one with `static`", label, port.Value, port.To)
+		}
+	}
+	return nil
 }
 
 // route is this host's address on the way to the planner. Nothing is sent.
