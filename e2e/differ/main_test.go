@@ -126,3 +126,13 @@ func realNomad(t *testing.T) (w *world, release func(), ok bool) {
 	}
 	return suite.real, suite.mu.Unlock, true
 }
+
+// discard stops the real Nomad after a sequence that it did not get through, so
+// that the next one gets another. The caller holds it.
+func discard(t *testing.T) {
+	t.Helper()
+	if err := suite.real.c.Stop(); err != nil {
+		t.Error(err)
+	}
+	suite.real = nil
+}

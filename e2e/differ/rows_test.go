@@ -83,6 +83,9 @@ func testRow(t *testing.T, path string) {
 	}
 	if w, release, ok := realNomad(t); ok {
 		got, err := w.play(t.Context(), r.script)
+		if err != nil {
+			discard(t)
+		}
 		release()
 		if err != nil {
 			t.Fatalf("on Nomad: %v", err)

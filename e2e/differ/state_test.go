@@ -125,14 +125,23 @@ func (w *world) allocLines() ([]string, error) {
 		if !strings.HasPrefix(a.JobID, w.prefix()) {
 			continue
 		}
-		line := fmt.Sprintf("alloc %s v%d on %s: %s/%s", a.Name, a.JobVersion, a.NodeName, a.DesiredStatus, a.ClientStatus)
+		// Which of two members of a group goes first, and so gets the better place,
+		// is chance: names and places are compared each by themselves.
+		name := a.Name
+		if ended(a) {
+			name = a.JobID + "." + a.TaskGroup
+		}
+		line := fmt.Sprintf("alloc %s v%d: %s/%s", name, a.JobVersion, a.DesiredStatus, a.ClientStatus)
+		lines = append(lines, fmt.Sprintf("place %s: %s.%s %s/%s", a.NodeName, a.JobID, a.TaskGroup, a.DesiredStatus, a.ClientStatus))
 		if a.DesiredDescription != "" {
 			line += fmt.Sprintf(" %q", a.DesiredDescription)
 		}
 		if n := devices(a.AllocatedResources); n > 0 {
 			line += fmt.Sprintf(", %d GPUs", n)
 		}
-		if h := a.DeploymentStatus; h != nil && h.Healthy != nil {
+		// Whether a member that has ended was found unhealthy before is a race
+		// between its end and its watcher.
+		if h := a.DeploymentStatus; h != nil && h.Healthy != nil && !ended(a) {
 			line += fmt.Sprintf(", healthy %t", *h.Healthy)
 			if h.Canary {
 				line += ", canary"
@@ -155,6 +164,14 @@ func (w *world) allocLines() ([]string, error) {
 		lines = append(lines, line)
 	}
 	return lines, nil
+}
+
+func ended(a *api.AllocationListStub) bool {
+	switch a.ClientStatus {
+	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return true
+	}
+	return false
 }
 
 func devices(r *api.AllocatedResources) (n int) {
@@ -197,13 +214,14 @@ func (w *world) blockedLines() ([]string, error) {
 			line += " escaped"
 		}
 		lines = append(lines, line+" "+e.StatusDescription)
-		lines = append(lines, w.failures(where, e.FailedTGAllocs)...)
+		job, _, err := w.api.Jobs().Info(e.JobID, nil)
+		lines = append(lines, w.failures(where, err != nil || len(job.TaskGroups) > 1, e.FailedTGAllocs)...)
 	}
 	return lines, nil
 }
 
 // failures says why groups have no place.
-func (w *world) failures(of string, failed map[string]*api.AllocationMetric) (lines []string) {
+func (w *world) failures(of string, several bool, failed map[string]*api.AllocationMetric) (lines []string) {
 	for _, group := range sortedKeys(failed) {
 		m := failed[group]
 		line := fmt.Sprintf("%s: %s: evaluated %d, filtered %d, exhausted %d, others %d", of, group, m.NodesEvaluated, m.NodesFiltered, m.NodesExhausted, m.CoalescedFailures)
@@ -211,6 +229,11 @@ func (w *world) failures(of string, failed map[string]*api.AllocationMetric) (li
 			what   string
 			counts map[string]int
 		}{{"classes filtered", m.ClassFiltered}, {"filtered", m.ConstraintFiltered}, {"classes exhausted", m.ClassExhausted}, {"exhausted", m.DimensionExhausted}} {
+			if several && part.what == "filtered" {
+				// Which group was looked at first is chance, and with it which check
+				// found a class ineligible that was not looked at again.
+				continue
+			}
 			for _, why := range sortedKeys(part.counts) {
 				line += fmt.Sprintf("; %s %q %d", part.what, why, part.counts[why])
 			}
@@ -244,7 +267,7 @@ func (w *world) deploymentLines() ([]string, error) {
 }
 
 // planned is the answer to a dry-run.
-func (w *world) planned(p *api.JobPlanResponse) string {
+func (w *world) planned(job *api.Job, p *api.JobPlanResponse) string {
 	lines := []string{"plan " + p.Diff.Type}
 	if p.Warnings != "" {
 		lines = append(lines, strings.TrimSpace(p.Warnings))
@@ -256,7 +279,7 @@ func (w *world) planned(p *api.JobPlanResponse) string {
 				g, u.Ignore, u.Place, u.Migrate, u.Stop, u.InPlaceUpdate, u.DestructiveUpdate, u.Canary, u.Preemptions))
 		}
 	}
-	lines = append(lines, w.failures("plan", p.FailedTGAllocs)...)
+	lines = append(lines, w.failures("plan", len(job.TaskGroups) > 1, p.FailedTGAllocs)...)
 	return strings.Join(lines, "\n")
 }
 

@@ -3,6 +3,7 @@ package differ
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/nomad/api"
 	"pgregory.net/rapid"
@@ -150,12 +151,29 @@ func drawShape(rt *rapid.T, job string, exact bool) *shape {
 			s.Canary = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(rt, "canary")
 		}
 	}
+	if s.fails() {
+		// Of several that fail at once, the first ends the deployment, and the
+		// others may or may not be stopped by that before they fail.
+		s.Parallel, s.Canary = min(s.Parallel, 1), min(s.Canary, 1)
+	}
 	if !each {
 		s.Lost = rapid.SampledFrom([]string{"", "", "", "replace", "keep"}).Draw(rt, "lost")
-		s.Again = rapid.IntRange(0, 3).Draw(rt, "again") == 3
+		// Several that fail at the same time may be replaced by one evaluation or
+		// by several, and the places differ.
+		s.Again = rapid.IntRange(0, 3).Draw(rt, "again") == 3 && !s.fails()
 		s.Gate = rapid.IntRange(0, 4).Draw(rt, "gate") == 4
 		if exact && !s.Gate {
 			s.Pin = rapid.IntRange(1, nodeCount).Draw(rt, "pin")
+			if s.Rule == "distinct" || s.Rule == "rack" {
+				// The groups of a job are placed in random order: where some of them
+				// keep others out, chance decides.
+				s.Rule = ""
+			}
+		}
+	}
+	for i := range s.Groups[1:] {
+		if !exact {
+			s.Groups[1+i].GPUs = 0 // the same: they would compete
 		}
 	}
 	if exact && (each || s.Param) {
@@ -168,3 +186,8 @@ func drawShape(rt *rapid.T, job string, exact bool) *shape {
 
 // groupName names the i-th group.
 func groupName(i int) string { return fmt.Sprintf("g%d", i) }
+
+// fails says whether members end by themselves.
+func (s *shape) fails() bool {
+	return slices.ContainsFunc(s.Groups, func(g groupShape) bool { return g.Ends != "" })
+}

@@ -73,7 +73,7 @@ func (w *world) id(key string) string { return w.prefix() + key }
 func (w *world) play(ctx context.Context, script []step) ([]string, error) {
 	w.played++
 	for _, n := range w.nodes {
-		n.since = time.Now()
+		n.since = time.Now().Truncate(time.Second) // Nomad tells whole seconds
 	}
 	var seen []string
 	for i, s := range script {
@@ -203,7 +203,7 @@ func (w *world) takeJob(s step) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return w.planned(resp), nil
+		return w.planned(job, resp), nil
 	case "change", "start":
 		job, _, err := jobs.Info(id, nil)
 		if err != nil {

@@ -62,7 +62,7 @@ func stubOf(v *state.View, j *api.Job, meta bool) *jobStub {
 }
 
 // summary counts a job's allocations; what is queued is what the newest
-// evaluation could not place.
+// evaluation that counted the group could not place.
 func summary(v *state.View, j *api.Job) *api.JobSummary {
 	k := state.JobKey(j)
 	s := &api.JobSummary{JobID: k.ID, Namespace: k.Namespace, Summary: map[string]api.TaskGroupSummary{}, Children: &api.JobChildrenSummary{}, CreateIndex: *j.CreateIndex, ModifyIndex: *j.ModifyIndex}
@@ -92,15 +92,14 @@ func summary(v *state.View, j *api.Job) *api.JobSummary {
 		s.Children = v.Children(j)
 	}
 	evals := v.EvalsOfJob(k)
+	counted := map[string]bool{}
 	for i := len(evals) - 1; i >= 0; i-- {
-		if e := evals[i]; e.QueuedAllocations != nil {
-			for group, n := range e.QueuedAllocations {
-				if g, ok := s.Summary[group]; ok {
-					g.Queued = n
-					s.Summary[group] = g
-				}
+		for group, n := range evals[i].QueuedAllocations {
+			if g, ok := s.Summary[group]; ok && !counted[group] {
+				counted[group] = true
+				g.Queued = n
+				s.Summary[group] = g
 			}
-			break
 		}
 	}
 	return s

@@ -44,10 +44,22 @@ func (r *run) generic() {
 		done.Status, done.StatusDescription = api.DeploymentStatusSuccessful, "Deployment completed successfully"
 		r.out.DeploymentUpdates = append(r.out.DeploymentUpdates, &done)
 	}
+	if len(destructive)+len(place) == 0 {
+		r.queuesEmpty()
+	}
 	for _, p := range append(slices.Clone(destructive), place...) {
 		r.out.Queued[*p.tg.Name]++
 	}
 	r.place(append(destructive, place...))
+}
+
+// queuesEmpty says of all groups that nothing is to be placed. Nomad says it
+// only when there is nothing to be placed of any: otherwise the groups that
+// need nothing keep what was counted for them before.
+func (r *run) queuesEmpty() {
+	for _, tg := range r.job.TaskGroups {
+		r.out.Queued[*tg.Name] = 0
+	}
 }
 
 // markGone marks what was told to stop and can no longer report: its node is
@@ -97,7 +109,7 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	d.Ignore += uint64(s.ignored)
 	if *tg.Count == 0 {
 		for _, a := range slices.Concat(s.untainted, s.migrate, s.lost, s.unknown) {
-			if !state.Terminal(a) {
+			if !a.ServerTerminalStatus() {
 				d.Stop++
 				r.stopOne(a)
 			}

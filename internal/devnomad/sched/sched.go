@@ -75,11 +75,6 @@ func Process(st State, eval *api.Evaluation, now time.Time, rng *rand.Rand) *Out
 		},
 	}
 	r.eligible = newEligibility(r.job)
-	if r.job != nil {
-		for _, tg := range r.job.TaskGroups {
-			r.out.Queued[*tg.Name] = 0
-		}
-	}
 	switch eval.Type {
 	case api.JobTypeSystem, api.JobTypeSysbatch:
 		r.system()

@@ -210,6 +210,9 @@ func (s *systemRun) updates() {
 
 // place looks whether nodes suit what is missing on them.
 func (s *systemRun) place() {
+	if !s.stopped() && (s.eval.Type == api.JobTypeSystem || len(s.missing) == 0) {
+		s.queuesEmpty()
+	}
 	for _, m := range s.missing {
 		s.out.Queued[*m.tg.Name]++
 	}

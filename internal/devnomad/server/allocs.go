@@ -25,7 +25,7 @@ func (s *Server) UpdateAllocs(reports []*api.Allocation) error {
 			a := *cur
 			a.ClientStatus, a.ClientDescription = r.ClientStatus, r.ClientDescription
 			a.TaskStates = maps.Clone(r.TaskStates)
-			if cur.ClientStatus == api.AllocClientStatusUnknown && a.ClientStatus == api.AllocClientStatusRunning {
+			if cur.ClientStatus == api.AllocClientStatusUnknown && a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun {
 				a.DesiredDescription = sched.DescUnknown
 			}
 			tx.PutAllocFromClient(&a)
