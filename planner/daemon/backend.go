@@ -58,7 +58,7 @@ func (b backend) Status() httpapi.Status {
 	}
 	st := httpapi.Status{
 		Version: Version, Leader: term != nil, LeaderAddress: holder,
-		ObserveOnly: d.cfg.ObserveOnly, Policy: d.cfg.Policy.Order,
+		ObserveOnly: d.cfg.ObserveOnly, Policy: d.queues.order().Order,
 		Nomad: d.nomad.get(), Decided: d.decisions.last(), Waiting: d.waiting(),
 	}
 	st.Nomad.Address = d.cfg.Nomad.Address
@@ -80,6 +80,8 @@ func (b backend) Status() httpapi.Status {
 	}
 	return st
 }
+
+func (b backend) Queues() []model.QueueUse { return b.d.queues.standing() }
 
 // Queue are the waiting jobs: those that were decided on, in their order, and
 // then those that came since, in the order in which they will be decided on.

@@ -49,6 +49,7 @@ type Daemon struct {
 	auth    authorizer
 	gateway http.Handler
 	records *record.Store
+	queues  queues
 	// barrier is where gangs start together, identity who their members are.
 	barrier  *barrier.Service
 	identity *identity.Verifier

@@ -21,7 +21,7 @@ func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, e
 		tellAvoided(plan, v)
 		return plan, nil
 	}
-	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions))}
+	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions)), Queues: plan.Queues}
 	for i, old := range plan.Decisions {
 		held.Decisions[i] = model.Decision{
 			Namespace: old.Namespace, Job: old.Job, Action: model.ActionWait, Reason: why,

@@ -145,6 +145,11 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	d.acting.Lock()
 	defer d.acting.Unlock()
 	began := time.Now()
+	if _, leading := d.leads(ctx); leading {
+		if err := d.queues.load(ctx); err != nil {
+			return outcome{}, err
+		}
+	}
 	v, err := d.refresh(ctx)
 	if err != nil {
 		return outcome{}, err
@@ -155,6 +160,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	}
 	gangs := d.updateBarrier(ctx, term, v)
 	if !leading {
+		d.queues.forget()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}
@@ -172,6 +178,9 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	out := outcome{plan: plan}
 	if !d.cfg.ObserveOnly {
 		out = d.carry.Execute(term, v, plan)
+	}
+	if err := d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly); err != nil {
+		out.trouble = errors.Join(out.trouble, err)
 	}
 	if gangs != nil {
 		out.trouble = errors.Join(out.trouble, gangs)

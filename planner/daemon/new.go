@@ -55,7 +55,9 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	records := record.NewStore(client, cfg.State.Namespace)
 	d.records = records
 	d.setUpBarrier(nobody)
-	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now})
+	d.queues.store = record.NewDocuments(client, cfg.State.Namespace, "usage")
+	d.queues.configure(&cfg)
+	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now, Queues: d.queues.at})
 	d.carry = nomadCarrier{
 		executor: apply.NewExecutor(client, records, apply.Options{
 			Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax,
@@ -63,8 +65,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		}),
 		records: records, client: nobody,
 	}
-	policy := core.Policy{Order: cfg.Policy.Order, Strict: cfg.Policy.Strict, MaxHolds: cfg.Policy.MaxHolds, Preempt: cfg.Policy.Preempt}
-	d.decide = func(s *model.Snapshot) (*model.Plan, error) { return core.Decide(s, policy) }
+	d.decide = func(s *model.Snapshot) (*model.Plan, error) { return core.Decide(s, d.queues.order()) }
 	if d.gateway, err = newGateway(d, records); err != nil {
 		return nil, err
 	}

@@ -72,6 +72,11 @@ func (c *Client) Queue(ctx context.Context) ([]Job, error) {
 	return get[[]Job](ctx, c, "queue")
 }
 
+// Queues asks how the queues stand, by path.
+func (c *Client) Queues(ctx context.Context) ([]model.QueueUse, error) {
+	return get[[]model.QueueUse](ctx, c, "queues")
+}
+
 // Jobs lists all managed jobs.
 func (c *Client) Jobs(ctx context.Context) ([]Job, error) {
 	return get[[]Job](ctx, c, "jobs")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
 
@@ -51,6 +52,8 @@ type Backend interface {
 	WaitDecision(ctx context.Context, namespace, job, specHash string) (Explain, error)
 	// Queue are the waiting jobs in the order in which they are served.
 	Queue() []Job
+	// Queues is how the queues stand, by path.
+	Queues() []model.QueueUse
 	// Plan says what would be decided.
 	Plan(ctx context.Context, job *api.Job) (PlanResult, error)
 	// Release takes Caravan's hands off jobs. Nomad checks with the caller's
@@ -70,6 +73,7 @@ func Handler(b Backend) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Prefix+"/status", s.answer(s.status))
 	mux.HandleFunc("GET "+Prefix+"/queue", s.answer(s.queue))
+	mux.HandleFunc("GET "+Prefix+"/queues", s.answer(s.queues))
 	mux.HandleFunc("GET "+Prefix+"/jobs", s.answer(s.jobs))
 	mux.HandleFunc("GET "+Prefix+"/explain/{namespace}/{job}", s.answer(s.explain))
 	mux.HandleFunc("GET "+Prefix+"/topology", s.answer(s.topology))
@@ -125,7 +129,7 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,doctor} or POST " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,doctor} or POST " +
 			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}
 }
@@ -161,6 +165,13 @@ func (s *server) queue(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return orEmpty(s.visible(r, s.b.Queue())), nil
+}
+
+func (s *server) queues(r *http.Request) (any, error) {
+	if _, err := s.view(r, RightReadJob); err != nil {
+		return nil, err
+	}
+	return orEmpty(s.b.Queues()), nil
 }
 
 func (s *server) jobs(r *http.Request) (any, error) {

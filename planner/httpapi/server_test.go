@@ -31,8 +31,10 @@ type fakeBackend struct {
 	failMember error
 }
 
-func (b *fakeBackend) Status() Status      { return Status{Version: "v", Nomad: Nomad{Error: "500"}} }
-func (b *fakeBackend) View() *observe.View { return b.view }
+func (b *fakeBackend) Status() Status           { return Status{Version: "v", Nomad: Nomad{Error: "500"}} }
+func (b *fakeBackend) View() *observe.View      { return b.view }
+func (b *fakeBackend) Queues() []model.QueueUse { return []model.QueueUse{{Path: "org", Share: 0.5}} }
+
 func (b *fakeBackend) Queue() []Job {
 	return []Job{{Namespace: "team", ID: "a", Position: 1}, {Namespace: "other", ID: "b", Position: 2}}
 }
@@ -154,6 +156,7 @@ func TestTokens(t *testing.T) {
 	ask := map[string]func(*Client) error{
 		"status":   func(c *Client) error { _, err := c.Status(t.Context()); return err },
 		"queue":    func(c *Client) error { _, err := c.Queue(t.Context()); return err },
+		"queues":   func(c *Client) error { _, err := c.Queues(t.Context()); return err },
 		"jobs":     func(c *Client) error { _, err := c.Jobs(t.Context()); return err },
 		"explain":  func(c *Client) error { _, err := c.Explain(t.Context(), "team", "a/b"); return err },
 		"topology": func(c *Client) error { _, err := c.Topology(t.Context()); return err },
@@ -171,7 +174,7 @@ func TestTokens(t *testing.T) {
 	}
 	allowed := map[string]map[string]bool{
 		"none": {"status": true},
-		"team": {"status": true, "queue": true, "jobs": true, "explain": true, "plan": true, "release one": true},
+		"team": {"status": true, "queue": true, "queues": true, "jobs": true, "explain": true, "plan": true, "release one": true},
 	}
 	for token, may := range allowed {
 		c := serve(t, b, token)

@@ -40,7 +40,7 @@ func main() {
 // little, and a third of it is saved at 16,384 nodes.
 const gcPercent = 30
 
-func agent(ctx context.Context, cfg config.Config, log hclog.Logger) error {
+func agent(ctx context.Context, cfg config.Config, load func() (config.Config, error), log hclog.Logger) error {
 	if _, set := os.LookupEnv("GOGC"); !set {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -48,7 +48,29 @@ func agent(ctx context.Context, cfg config.Config, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	go reload(ctx, d, hup, load, log)
 	return d.Run(ctx)
+}
+
+// reload gives the planner policy and queues anew at each signal. A
+// configuration with faults changes nothing.
+func reload(ctx context.Context, d *daemon.Daemon, hup <-chan os.Signal, load func() (config.Config, error), log hclog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+		}
+		cfg, err := load()
+		if err != nil {
+			log.Error("the configuration cannot be used; the one before stays in force", "error", err)
+			continue
+		}
+		d.Reload(cfg)
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

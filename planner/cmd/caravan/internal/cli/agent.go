@@ -12,8 +12,9 @@ import (
 	"github.com/caravan-sched/caravan/planner/config"
 )
 
-// Agent runs a planner until the context ends.
-type Agent func(ctx context.Context, cfg config.Config, log hclog.Logger) error
+// Agent runs a planner until the context ends. load reads the configuration
+// anew.
+type Agent func(ctx context.Context, cfg config.Config, load func() (config.Config, error), log hclog.Logger) error
 
 // logNames are the log levels that the configuration knows.
 var logNames = map[string]hclog.Level{"trace": hclog.Trace, "debug": hclog.Debug, "info": hclog.Info, "warn": hclog.Warn, "error": hclog.Error}
@@ -26,11 +27,12 @@ func (a *app) agentCommand() *cobra.Command {
 		Short: "Run the planner",
 		Long: `Agent runs the planner with its gateway until it is told to stop. Stopping it
 stops no job. Without -config it uses the environment (NOMAD_ADDR, NOMAD_TOKEN, …)
-and defaults. Of several planners on one Nomad one leads, the others stand by.`,
+and defaults. On SIGHUP it reads policy and queues anew. Of several planners on one Nomad one leads, the others stand by.`,
 		Example: "  caravan agent -config /etc/caravan.hcl\n  caravan agent -config /etc/caravan.hcl -check",
 		Args:    args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(file, a.env.LookupEnv)
+			load := func() (config.Config, error) { return config.Load(file, a.env.LookupEnv) }
+			cfg, err := load()
 			if err != nil {
 				return fmt.Errorf("the configuration cannot be used:\n%w", err)
 			}
@@ -48,7 +50,7 @@ and defaults. Of several planners on one Nomad one leads, the others stand by.`,
 				})
 			}
 			log := hclog.New(&hclog.LoggerOptions{Name: "caravan", Level: threshold, Output: a.env.Stderr, JSONFormat: logJSON})
-			if err := a.env.Agent(cmd.Context(), cfg, log); err != nil {
+			if err := a.env.Agent(cmd.Context(), cfg, load, log); err != nil {
 				return fmt.Errorf("run planner: %w", err)
 			}
 			return nil

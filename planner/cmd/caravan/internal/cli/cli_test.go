@@ -415,7 +415,7 @@ func TestAgent(t *testing.T) {
 			code := Run(t.Context(), tc.args, Env{
 				Stdout: &out, Stderr: &errOut, Now: time.Now,
 				LookupEnv: func(string) (string, bool) { return "", false },
-				Agent: func(_ context.Context, cfg config.Config, log hclog.Logger) error {
+				Agent: func(_ context.Context, cfg config.Config, _ func() (config.Config, error), log hclog.Logger) error {
 					runs++
 					if cfg.Listen.Address == "" {
 						t.Error("the configuration is not complete")

@@ -287,6 +287,25 @@ func (a *app) queueCommand() *cobra.Command {
 	}
 }
 
+func (a *app) queuesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "queues",
+		Short: "Show the queues: what they are guaranteed, use, borrow and wait for",
+		Args:  args(0, 0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			planner, err := a.planner()
+			if err != nil {
+				return err
+			}
+			queues, err := planner.Queues(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("read queues: %w", err)
+			}
+			return a.print(queues, func(w io.Writer, _ render.Style) error { return render.Queues(w, queues) })
+		},
+	}
+}
+
 func (a *app) topologyCommand() *cobra.Command {
 	var long bool
 	cmd := &cobra.Command{

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+// queues are the queues as configured, how they stood after the last plan, and
+// what they have used.
+type queues struct {
+	store documents
+
+	mu       sync.Mutex
+	list     []model.Queue
+	halfLife time.Duration
+	policy   core.Policy
+	stand    []model.QueueUse
+	past     usage
+	// loaded: past continues what is stored, with that index.
+	loaded bool
+	index  uint64
+	saved  time.Time
+}
+
+// documents keeps the usage.
+type documents interface {
+	Get(ctx context.Context, names ...string) (record.Document, error)
+	Put(ctx context.Context, index uint64, doc []byte, names ...string) (uint64, error)
+}
+
+// usage is what queues have used on average, the past counting less by
+// half-lives, up to a time.
+type usage struct {
+	At      time.Time                     `json:"at"`
+	Average map[string]map[string]float64 `json:"average"`
+	// Using is what they have used since.
+	Using map[string]map[string]int `json:"using"`
+}
+
+// The names of the document that the usage is kept in.
+var usageNames = []string{"queues", "usage"}
+
+// saveEvery is how seldom the usage is written: losing so little of the past
+// changes nothing.
+const saveEvery = time.Minute
+
+// negligible is what is forgotten, of any resource.
+const negligible = 1e-3
+
+// configure takes queues and policy; the past stays.
+func (q *queues) configure(c *config.Config) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list, q.halfLife = c.Queues, c.Policy.HalfLife
+	q.policy = core.Policy{Order: c.Policy.Order, Strict: c.Policy.Strict, MaxHolds: c.Policy.MaxHolds, Preempt: c.Policy.Preempt}
+}
+
+// order is the policy of the next decision.
+func (q *queues) order() core.Policy {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.policy
+}
+
+// at are the queues with what they have used up to a time.
+func (q *queues) at(now time.Time) []model.Queue {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) == 0 {
+		return nil
+	}
+	past := q.past.upTo(now, q.halfLife)
+	out := make([]model.Queue, len(q.list))
+	for i, one := range q.list {
+		one.History = past[one.Path]
+		out[i] = one
+	}
+	return out
+}
+
+// upTo is the average up to a time.
+func (u *usage) upTo(now time.Time, halfLife time.Duration) map[string]map[string]float64 {
+	if halfLife <= 0 {
+		return nil
+	}
+	weight := math.Exp2(-max(now.Sub(u.At), 0).Seconds() / halfLife.Seconds())
+	if u.At.IsZero() {
+		weight = 0
+	}
+	out := map[string]map[string]float64{}
+	add := func(path, name string, n float64) {
+		if n < negligible {
+			return
+		}
+		if out[path] == nil {
+			out[path] = map[string]float64{}
+		}
+		out[path][name] = n
+	}
+	for path, average := range u.Average {
+		for name, n := range average {
+			add(path, name, n*weight+float64(u.Using[path][name])*(1-weight))
+		}
+	}
+	if u.At.IsZero() {
+		return out
+	}
+	for path, using := range u.Using {
+		for name, n := range using {
+			if _, both := u.Average[path][name]; !both {
+				add(path, name, float64(n)*(1-weight))
+			}
+		}
+	}
+	return out
+}
+
+// standing is how the queues stand.
+func (q *queues) standing() []model.QueueUse {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stand
+}
+
+// forget is for a planner that does not lead: another one writes the past.
+func (q *queues) forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.loaded = false
+}
+
+// load reads the past that another planner, or this one, has left.
+func (q *queues) load(ctx context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.loaded || len(q.list) == 0 {
+		return nil
+	}
+	doc, err := q.store.Get(ctx, usageNames...)
+	q.past, q.index = usage{}, doc.Index
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(doc.JSON, &q.past); err != nil {
+			q.past = usage{}
+		}
+	case !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrDamaged):
+		return fmt.Errorf("read what queues have used: %w", err)
+	}
+	q.loaded = true
+	return nil
+}
+
+// note takes in how the queues stand after a plan, and writes the past where
+// that is due.
+func (q *queues) note(ctx context.Context, now time.Time, stand []model.QueueUse, write bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stand = stand
+	if len(q.list) == 0 {
+		return nil
+	}
+	next := usage{At: now, Average: q.past.upTo(now, q.halfLife), Using: map[string]map[string]int{}}
+	for i := range stand {
+		next.Using[stand[i].Path] = maps.Clone(stand[i].Used)
+	}
+	q.past = next
+	if !write || !q.loaded || now.Sub(q.saved) < saveEvery || q.halfLife <= 0 {
+		return nil
+	}
+	doc, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("write what queues have used: %w", err)
+	}
+	index, err := q.store.Put(ctx, q.index, doc, usageNames...)
+	if err != nil {
+		q.loaded = false // somebody else has written it
+		return fmt.Errorf("write what queues have used: %w", err)
+	}
+	q.index, q.saved = index, now
+	return nil
+}
+
+// Reload takes policy and queues from another configuration. What runs is left
+// alone.
+func (d *Daemon) Reload(cfg config.Config) {
+	d.queues.configure(&cfg)
+	d.log.Info("policy and queues are configured anew", "policy", cfg.Policy.Order, "queues", len(cfg.Queues))
+	d.poke(true)
+}
