@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
@@ -164,7 +165,7 @@ func (s *server) queue(r *http.Request) (any, error) {
 	if _, err := s.view(r, RightReadJob); err != nil {
 		return nil, err
 	}
-	return orEmpty(s.visible(r, s.b.Queue())), nil
+	return s.working(s.visible(r, s.b.Queue())), nil
 }
 
 func (s *server) queues(r *http.Request) (any, error) {
@@ -185,7 +186,17 @@ func (s *server) jobs(r *http.Request) (any, error) {
 			out = append(out, e.Job)
 		}
 	}
-	return orEmpty(s.visible(r, out)), nil
+	return s.working(s.visible(r, out)), nil
+}
+
+// working adds how far jobs have come of which something is placed.
+func (s *server) working(jobs []Job) []Job {
+	for i := range jobs {
+		if jobs[i].Placed > 0 {
+			jobs[i].Work = barrier.Summaries(s.b.Gangs(jobs[i].Namespace, jobs[i].ID))
+		}
+	}
+	return orEmpty(jobs)
 }
 
 // visible drops the jobs of namespaces that the caller must not read.
@@ -230,6 +241,7 @@ func (s *server) explain(r *http.Request) (any, error) {
 		e, err := s.b.WaitDecision(ctx, namespace, job, r.URL.Query().Get("hash"))
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
 			e.Gangs = s.b.Gangs(namespace, job)
+			e.Work = barrier.Summaries(e.Gangs)
 			return e, err
 		}
 	}
@@ -241,6 +253,7 @@ func (s *server) explain(r *http.Request) (any, error) {
 		return nil, notManaged(namespace, job)
 	}
 	e.Gangs = s.b.Gangs(namespace, job)
+	e.Work = barrier.Summaries(e.Gangs)
 	return e, nil
 }
 

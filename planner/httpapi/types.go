@@ -106,6 +106,9 @@ type Job struct {
 	Submitted time.Time  `json:"submitted,omitzero"`
 	Reason    string     `json:"reason,omitempty"`
 	Released  bool       `json:"released,omitempty"`
+	// Work says how far the gangs have come that run, and who is missing of those
+	// that wait at the barrier.
+	Work string `json:"work,omitempty"`
 }
 
 // Explain is GET /explain/{namespace}/{job}: what was last decided on a job,

@@ -41,6 +41,9 @@ func gang(w io.Writer, s Style, st barrier.Status) error {
 	case st.Reason != "":
 		text += ": " + st.Reason
 	}
+	if work := st.Work(); st.Phase == "running" && work != "" {
+		text += "; " + work
+	}
 	if _, err := fmt.Fprintf(w, "\n%s %s\n", s.paint(bold, title), text); err != nil {
 		return err
 	}

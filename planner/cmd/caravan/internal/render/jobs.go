@@ -33,9 +33,17 @@ func Queue(w io.Writer, s Style, jobs []httpapi.Job) error {
 			position = "-"
 		}
 		g.add(position, Name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
-			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Reason)
+			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), withWork(j))
 	}
 	return g.write(w, "")
+}
+
+// withWork is why a job waits, and how the part of it is that is placed.
+func withWork(j httpapi.Job) string {
+	if j.Work == "" {
+		return j.Reason
+	}
+	return j.Reason + "; placed: " + j.Work
 }
 
 // Jobs writes all managed jobs.
@@ -44,14 +52,14 @@ func Jobs(w io.Writer, s Style, jobs []httpapi.Job) error {
 		_, err := fmt.Fprintln(w, "No managed job.")
 		return err
 	}
-	g := newGrid("JOB", "TYPE", "STATE", "QUEUE", "GANG", "PLACED", "GPUS", "AGE")
+	g := newGrid("JOB", "TYPE", "STATE", "QUEUE", "GANG", "PLACED", "GPUS", "AGE", "WORK")
 	for _, j := range jobs {
 		state := s.state(string(j.State))
 		if j.Released {
 			state = "released"
 		}
 		g.add(Name(j.Namespace, j.ID), j.Type, state, j.Queue, string(j.Gang),
-			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted))
+			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Work)
 	}
 	return g.write(w, "")
 }
