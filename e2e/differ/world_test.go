@@ -150,7 +150,7 @@ func (w *world) take(ctx context.Context, s step) (string, error) {
 	case "register", "plan", "change", "start", "scale", "stop", "purge", "revert", "evaluate", "force", "dispatch":
 		return w.takeJob(s)
 	case "alloc stop", "alloc restart", "finish", "fail":
-		return w.takeAlloc(s)
+		return w.takeAlloc(ctx, s)
 	case "fail deployment", "pause deployment", "resume deployment", "promote":
 		return "", w.takeDeployment(s)
 	case "drain", "drain force":
@@ -268,7 +268,7 @@ func change(job *api.Job, s step) (*api.Job, error) {
 
 // takeAlloc does something to one of the allocations that run: in the order of
 // their names and nodes, which is the same on both back ends.
-func (w *world) takeAlloc(s step) (string, error) {
+func (w *world) takeAlloc(ctx context.Context, s step) (string, error) {
 	var live []*api.AllocationListStub
 	list, _, err := w.api.Jobs().Allocations(w.id(s.Job), true, nil)
 	if err != nil {
@@ -293,11 +293,29 @@ func (w *world) takeAlloc(s step) (string, error) {
 	case "alloc restart":
 		err = w.api.Allocations().Restart(a, "", nil)
 	case "finish":
-		err = w.api.Allocations().Signal(a, nil, "", "SIGUSR1")
+		err = errors.Join(w.api.Allocations().Signal(a, nil, "", "SIGUSR1"), w.awaitEnd(ctx, a.ID))
 	case "fail":
-		err = w.api.Allocations().Signal(a, nil, "", "SIGUSR2")
+		err = errors.Join(w.api.Allocations().Signal(a, nil, "", "SIGUSR2"), w.awaitEnd(ctx, a.ID))
 	}
 	return "", err
+}
+
+// awaitEnd waits until an allocation that was asked to end has ended.
+func (w *world) awaitEnd(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, poll := w.quiet()
+	for {
+		a, _, err := w.api.Allocations().Info(id, nil)
+		if err != nil || a.ClientTerminalStatus() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("allocation %s does not end: %w", a.Name, ctx.Err())
+		case <-time.After(poll):
+		}
+	}
 }
 
 func (w *world) takeDeployment(s step) error {

@@ -120,7 +120,8 @@ func satisfies(re regexps, cs []*api.Constraint, n *state.Node, m *metrics) bool
 // other allocations of the job and are never cached.
 func (r *run) distinct(job *api.Job, tg *api.TaskGroup, n *state.Node, m *metrics) bool {
 	jobWide, groupWide := distinctHosts(job.Constraints), distinctHosts(tg.Constraints)
-	if jobWide || groupWide {
+	eachNode := r.eval.Type == api.JobTypeSystem || r.eval.Type == api.JobTypeSysbatch
+	if (jobWide || groupWide) && !eachNode { // those that go to every node do not look at it
 		for _, a := range r.proposed.on(n.ID) {
 			same := a.JobID == *job.ID && a.Namespace == *job.Namespace
 			if same && (jobWide || a.TaskGroup == *tg.Name) {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -78,43 +77,6 @@ func (s *Server) StopAlloc(id string, noDelay, reschedule bool) (*api.AllocStopR
 		return nil
 	})
 	return resp, err
-}
-
-// GC forgets what is over, as a forced garbage collection does: dead jobs
-// without live allocations, what purged jobs left behind, and nodes that are
-// down with nothing on them.
-func (s *Server) GC() error {
-	return s.update(state.EventJobDeregistered, func(tx *state.Tx) error {
-		for _, job := range tx.Jobs("*") {
-			// A service that has come to nothing is its user's to stop; batch jobs end
-			// by themselves.
-			ends := deref(job.Stop) || *job.Type == api.JobTypeBatch || *job.Type == api.JobTypeSysbatch
-			over := ends && deref(job.Status) == state.JobDead && !job.IsPeriodic() && !job.IsParameterized()
-			if over && !anyLive(tx.AllocsOfJob(state.JobKey(job))) {
-				tx.DeleteJob(state.JobKey(job))
-			}
-		}
-		for _, a := range tx.Allocs() {
-			if tx.Job(state.Key{Namespace: a.Namespace, ID: a.JobID}) == nil && a.ClientTerminalStatus() {
-				tx.DeleteAlloc(a.ID)
-			}
-		}
-		for _, e := range tx.Evals() {
-			if tx.Job(state.Key{Namespace: e.Namespace, ID: e.JobID}) == nil && state.EvalTerminal(e) {
-				tx.DeleteEval(e.ID)
-			}
-		}
-		for _, n := range tx.Nodes() {
-			if n.Status == api.NodeStatusDown && !anyLive(tx.AllocsOfNode(n.ID)) {
-				tx.DeleteNode(n.ID)
-			}
-		}
-		return nil
-	})
-}
-
-func anyLive(as []*api.Allocation) bool {
-	return slices.ContainsFunc(as, func(a *api.Allocation) bool { return !a.ClientTerminalStatus() })
 }
 
 // SetSchedulerConfig changes the scheduler configuration; with cas only if the

@@ -117,6 +117,12 @@ func (tx *Tx) DeleteEval(id string) {
 	tx.touch(Evals)
 }
 
+// DeleteDeployment forgets a deployment.
+func (tx *Tx) DeleteDeployment(id string) {
+	delete(tx.d.deployments, id)
+	tx.touch(Deployments)
+}
+
 // PutDeployment stores a deployment that the caller gives up.
 func (tx *Tx) PutDeployment(d *api.Deployment) {
 	if old := tx.d.deployments[d.ID]; old != nil {
