@@ -52,12 +52,11 @@ func inRack(rack string) edit {
 // job of a high priority is beside it.
 func (r *run) playPreemptDomain(ctx context.Context) error {
 	for _, j := range []struct {
-		name     string
-		priority int
-		gpus     int
-		rack     string
-	}{{"important", 90, 4, "r2"}, {"cheap", 40, 4, "r2"}, {"dear", 40, 8, "r1"}} {
-		if _, err := r.submit(singleFile, named(j.name), with(j.priority, j.gpus, nil), inRack(j.rack)); err != nil {
+		name, file string
+		priority   int
+		rack       string
+	}{{"important", singleFile, 90, "r2"}, {"cheap", singleFile, 45, "r2"}, {"dear", trainGangFile, 50, "r1"}} {
+		if _, err := r.submit(j.file, named(j.name), with(j.priority, 4, nil), inRack(j.rack)); err != nil {
 			return err
 		}
 		if err := r.waitWhole(ctx, j.name); err != nil {
