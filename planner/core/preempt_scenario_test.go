@@ -41,7 +41,7 @@ func TestPreempt(t *testing.T) {
 			          b1 r2 n4 cccc|cccc`,
 			wantCodes: map[string]string{"M": "preempting"},
 			wantSaid: map[string]string{
-				"b": "gives way to M (priority 80 against 50): 80 GPU-minutes since its start, 8 GPU-minutes to start again, 4 GPU-minutes for a place that was good are lost; it is queued again",
+				"b": "gives way to M (priority 80 against 50): 80 GPU-minutes since its start, 8 GPU-minutes to start again, 80 GPU-seconds for a place that was good are lost; it is queued again",
 				"M": "needs 2 members with 8 GPUs each (16 GPUs) in one rack; starts in rack b1/r1 when b has stopped",
 			},
 		},
@@ -109,6 +109,21 @@ func TestPreempt(t *testing.T) {
 			wantEnd: `b1 r1 n1 aaaa|aaaa
 			          b1 r2 n2 MMMM|MMMM`,
 			wantCodes: map[string]string{"M": "placed"},
+		},
+		"who has a checkpoint loses what came after it": {
+			cluster: `b1 r1 n1 aaaa|aaaa
+			          b1 r2 n2 bbbb|bbbb`,
+			running: `a 50 9h again:1x8
+			          b 50 2m`,
+			set: func(s *model.Snapshot) {
+				s.Jobs[0].Members = []model.Member{{Group: "g0", Node: "n1", GPUs: s.Allocs[0].GPUs, SinceCheckpoint: new(int64(30))}}
+			},
+			jobs: `M 1x8 priority:80`,
+			want: []string{"a to M"},
+			wantEnd: `b1 r1 n1 MMMM|MMMM
+			          b1 r2 n2 bbbb|bbbb`,
+			wantCodes: map[string]string{"M": "preempting"},
+			wantSaid:  map[string]string{"a": "4 GPU-minutes since its checkpoint"},
 		},
 		"never means never": {
 			cluster: `b1 r1 n1 aaaa|aaaa

@@ -47,14 +47,10 @@ type yielder struct {
 	holds   []preempt.Hold
 	gpus    int
 	cost    model.Cost
-	// since is from when on the work would be lost, and saved whether that is a
-	// checkpoint.
-	since time.Time
+	// saved: the work that it loses is that since a checkpoint.
 	saved bool
-	// after is the part of the gang that goes first, -1 if there is none; shrink
-	// says that the gang runs on without it.
-	after  int
-	shrink bool
+	// after is the part of the gang that goes first, -1 if there is none.
+	after int
 }
 
 // leaver is something that is stopping.
@@ -69,7 +65,8 @@ type leaver struct {
 // maxSearches is for how many gangs room is looked for in one cycle.
 const maxSearches = 64
 
-// placementTime is what a level of nearness is worth, for each GPU.
+// placementTime is what it is worth for each GPU of a gang that all of it is on
+// one node; being together in a wider domain is worth a part of it.
 const placementTime = 10 * time.Second
 
 func (y *yield) chosen(k jobKey) string {
@@ -297,7 +294,6 @@ func (c *cycle) addYielder(y *yield, v *yielder) {
 	for _, h := range v.holds {
 		v.gpus += bits.OnesCount64(h.Claim.GPUs)
 	}
-	v.since, v.saved = workSince(j)
 	v.cost = c.costOf(y, v)
 	slices.SortFunc(v.members, func(a, b model.Member) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.Node, b.Node))
@@ -305,34 +301,55 @@ func (c *cycle) addYielder(y *yield, v *yielder) {
 	y.gangs = append(y.gangs, *v)
 }
 
-// workSince is from when on a job's work would be lost by a stop.
-func workSince(j *model.Job) (since time.Time, saved bool) {
-	if !j.Started.IsZero() {
-		return j.Started, false
+// unsaved is how much of a gang's work a stop would lose, and whether that is
+// since a checkpoint. A gang goes on together, so the oldest of its members'
+// checkpoints counts; members that have none of their own, as where one rank
+// writes for all, do not.
+func (c *cycle) unsaved(v *yielder) (lost time.Duration, saved bool) {
+	for i := range v.members {
+		if since := v.members[i].SinceCheckpoint; since != nil {
+			lost, saved = max(lost, time.Duration(*since)*time.Second), true
+		}
 	}
-	return j.Submitted, false
+	if saved {
+		return lost, true
+	}
+	start := v.job.Started
+	if start.IsZero() {
+		start = v.job.Submitted
+	}
+	if start.IsZero() {
+		return 0, false
+	}
+	return max(0, c.now.Sub(start)), false
 }
 
 // costOf is what a stop of the whole gang loses.
 func (c *cycle) costOf(y *yield, v *yielder) model.Cost {
 	weight := int64(max(1, v.gpus))
 	cost := model.Cost{Restart: weight * int64(y.policy.RestartTime/time.Second)}
-	if lost := c.now.Sub(v.since); v.job.Preempt != model.PreemptAlways && !v.since.IsZero() && lost > 0 {
+	if v.job.Preempt != model.PreemptAlways {
+		var lost time.Duration
+		lost, v.saved = c.unsaved(v)
 		cost.Lost = weight * int64(lost/time.Second)
 	}
+	if len(v.members) > 1 {
+		cost.Placement = weight * int64(c.nearness(v)) * int64(placementTime/time.Second) / int64(len(c.tree.Levels)+1)
+	}
+	return cost
+}
+
+// nearness counts the levels inside of which a gang is together: none if it is
+// all over the cluster, all of them if it is on one node.
+func (c *cycle) nearness(v *yielder) int {
 	lo, hi := v.holds[0].Node, v.holds[0].Node
 	for _, h := range v.holds {
 		lo, hi = min(lo, h.Node), max(hi, h.Node)
 	}
-	switch {
-	case len(v.members) < 2:
-	case lo == hi:
-		cost.Placement = weight * int64(len(c.tree.Levels)+1) * int64(placementTime/time.Second)
-	default:
-		near := c.tree.Domains[c.domainAround(lo, hi)].Level + 1
-		cost.Placement = weight * int64(near) * int64(placementTime/time.Second)
+	if lo == hi {
+		return len(c.tree.Levels) + 1
 	}
-	return cost
+	return c.tree.Domains[c.domainAround(lo, hi)].Level + 1
 }
 
 // gpuTime says a number of GPU-seconds.
