@@ -57,6 +57,9 @@ const (
 	// ScenarioPreemptDomain: a gang that needs a rack displaces the cheapest one in
 	// it, which goes on later.
 	ScenarioPreemptDomain = "preempt-domain"
+	// ScenarioQuota: a team borrows what another leaves idle, which gets its
+	// guarantee back before the borrower's next job starts.
+	ScenarioQuota = "quota"
 	// ScenarioElastic: a gang grows and shrinks; its other members run on.
 	ScenarioElastic = "elastic"
 	// ScenarioGoOn: a member of an elastic gang fails, and then for good; the
@@ -108,6 +111,7 @@ var scenarios = map[string]scenario{
 	ScenarioBarrier:       {play: (*run).playBarrier, driver: true},
 	ScenarioPreempt:       {play: (*run).playPreempt, driver: true},
 	ScenarioPreemptDomain: {play: (*run).playPreemptDomain, driver: true, configure: givesWay},
+	ScenarioQuota:         {play: (*run).playQuota, configure: twoTeams},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
@@ -262,26 +266,14 @@ func (r *run) playFull(ctx context.Context) error {
 	if _, err := r.submit(trainGangFile, named("second-gang")); err != nil {
 		return err
 	}
-	err := poll(ctx, "the planner has decided on second-gang", func() (bool, error) {
-		e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, "second-gang")
-		if err != nil || e.Action == "" {
-			return false, err
-		}
-		if e.Action != model.ActionWait {
-			return false, fmt.Errorf("it decided to %s", e.Action)
-		}
-		r.step("second-gang", "waits: "+e.Reason)
-		return true, nil
-	})
-	if err != nil {
+	if err := r.waitDecided(ctx, "second-gang"); err != nil {
 		return err
 	}
 	if err := r.judgeNow(ctx, "first-gang"); err != nil {
 		return err
 	}
-	r.step("first-gang", "stopping it")
-	if _, _, err := r.planner.nomad.Jobs().Deregister("first-gang", false, nil); err != nil {
-		return fmt.Errorf("stop first-gang: %w", err)
+	if err := r.stopJob("first-gang"); err != nil {
+		return err
 	}
 	if err := r.waitWhole(ctx, "second-gang"); err != nil {
 		return err
