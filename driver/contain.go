@@ -29,13 +29,17 @@ func (p *Plugin) contain(ctx context.Context, t driver.TaskConfig, c config.Task
 	cpus, faultsOfCPUs := exec.Affinity(w)
 	spec := container.Spec{
 		Runtime: runtime, Name: "caravan-" + dirName(t.ID), Image: c.Image, Entrypoint: c.Entrypoint, Command: c.Command, Args: c.Args,
-		Env: taskOnly(t.Env), User: t.User, GPUs: gpus(t), ShmSize: shm(c, t), Ulimits: c.Ulimit,
+		Env: taskOnly(t.Env), User: t.User, ShmSize: shm(c, t), Ulimits: c.Ulimit,
 		NetworkNamespace: w.NetworkNamespace, RuntimeArgs: c.RuntimeArgs,
 		Limits: container.Limits{
 			CPUShares: int64(w.Limits.CPUShares), CPUQuota: w.Limits.CPUQuota, CPUPeriod: w.Limits.CPUPeriod, CPUSet: cpus,
 			MemoryBytes: w.Limits.MemoryBytes, MemoryReserveBytes: w.Limits.MemoryReserveBytes, OOMScoreAdj: w.Limits.OOMScoreAdj,
 		},
 		Labels: map[string]string{"caravan.alloc": t.AllocID, "caravan.job": t.JobID, "caravan.namespace": t.Namespace, "caravan.task": t.Name},
+	}
+	if !p.config().SimulatedGPUs() {
+		// Simulated ones are nothing that a runtime could give.
+		spec.GPUs = gpus(t)
 	}
 	if c.WorkDir != t.TaskDir() {
 		spec.WorkDir = c.WorkDir

@@ -320,4 +320,13 @@ func TestDescribeContainer(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("start (-want +got):\n%s", diff)
 	}
+	// Simulated GPUs are nothing that a runtime could give.
+	simulated := describing(t, plannerAddress+"allow_runtime_args = true\ngpu_source = \"mock:dgxh100\"", exec.Facilities{Devices: "v1"})
+	if got, err = simulated.describe(t.Context(), task, simulated.config()); err != nil {
+		t.Fatal(err)
+	}
+	want.Container.GPUs = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("start with simulated GPUs (-want +got):\n%s", diff)
+	}
 }

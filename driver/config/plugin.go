@@ -38,7 +38,7 @@ var PluginOptions = []Option{
 	{Key: "runtimes", Type: "list(string)", Default: `["podman", "docker", "apptainer"]`, Doc: "the container runtimes that tasks may use, in the order of preference"},
 	{Key: "allow_runtime_args", Type: "bool", Default: "false", Doc: "let tasks give arguments of their own to the runtime. Who may do that may do anything on the node"},
 	{Key: "allowed_devices", Type: "list(string)", Default: `["/dev/infiniband/*", "/dev/fuse", "/dev/net/tun"]`, Doc: "device nodes that tasks may open beside those that were reserved for them and the usual ones, as paths and patterns"},
-	{Key: "gpu_source", Type: "string", Default: `"nvml"`, Doc: "where preflights read the health of GPUs: `nvml`, or as the device plugin's `source`. `mock_seed` and `mock_faults` are the device plugin's too"},
+	{Key: "gpu_source", Type: "string", Default: `"nvml"`, Doc: "where preflights read the health of GPUs: `nvml`, or as the device plugin's `source`; containers get no simulated ones. `mock_seed` and `mock_faults` are the device plugin's too"},
 	{Key: "mock_seed", Type: "string", Doc: "for simulated GPUs"},
 	{Key: "mock_faults", Type: "string", Doc: "for simulated GPUs"},
 	{Key: "denied_users", Type: "list(string)", Default: "[]", Doc: "users that tasks may not run as, by name or number"},
@@ -105,6 +105,9 @@ type Plugin struct {
 	// GPUSource, MockSeed and MockFaults are where preflights look.
 	GPUSource, MockSeed, MockFaults string
 }
+
+// SimulatedGPUs says that the node's GPUs exist in name only.
+func (p Plugin) SimulatedGPUs() bool { return p.GPUSource != nvml.SourceNVML }
 
 // PluginSchema describes the plugin block to Nomad.
 func PluginSchema() *hclspec.Spec { return Schema(PluginOptions) }
