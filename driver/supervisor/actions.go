@@ -137,6 +137,8 @@ func (r *runner) backOff(b backingOff, failures int, pause time.Duration) time.D
 }
 
 func (r *runner) preflight(ctx context.Context) {
+	// What tidies up after the run before would kill the check with it.
+	r.closeWorkload(ctx, drainFor)
 	if err := r.world.launcher.Ready(ctx); err != nil {
 		r.post(machine.PreflightDone{Err: err})
 		return
@@ -307,7 +309,7 @@ func (r *runner) plan(of *rendezvous.Membership, attempt int) plan {
 // launch starts the user's code and waits for its end. It is not broken off:
 // half a start would be nobody's.
 func (r *runner) launch(env map[string]string) {
-	r.closeWorkload(drainFor)
+	r.closeWorkload(context.Background(), drainFor)
 	w, err := r.world.launcher.Launch(r.ctx, env)
 	if err != nil {
 		r.post(machine.Launched{Err: err})

@@ -41,6 +41,8 @@ type rig struct {
 	// onSignal is what the user's code does.
 	onSignal func(w *fakeWorkload, sig syscall.Signal)
 	onKill   func(w *fakeWorkload) error
+	// drain is how long the output of a workload that has ended takes to be read.
+	drain time.Duration
 
 	// poke breaks long polls off, as news does.
 	poke       chan struct{}
@@ -269,7 +271,8 @@ func (w *fakeWorkload) Exec(context.Context, exec.ExecSpec) (session, error) {
 	return nil, exec.ErrNotRunning
 }
 
-func (w *fakeWorkload) Close(context.Context) error {
+func (w *fakeWorkload) Close(ctx context.Context) error {
+	_ = sleep(ctx, w.rig.drain)
 	w.rig.mu.Lock()
 	defer w.rig.mu.Unlock()
 	w.rig.up--

@@ -172,13 +172,14 @@ func (r *runner) postAfter(before func(), in machine.Input) {
 // leave ends everything.
 func (r *runner) leave() {
 	r.quit()
-	r.closeWorkload(leaveFor)
+	r.closeWorkload(context.Background(), leaveFor)
 	r.wg.Wait()
 	r.world.preparer.Close()
 }
 
-// closeWorkload waits for the end of the run before.
-func (r *runner) closeWorkload(limit time.Duration) {
+// closeWorkload waits for the end of the run before, and hurries it when the
+// limit is over or the context has ended.
+func (r *runner) closeWorkload(ctx context.Context, limit time.Duration) {
 	c := r.closing
 	if c == nil {
 		return
@@ -188,6 +189,7 @@ func (r *runner) closeWorkload(limit time.Duration) {
 	select {
 	case <-c.done:
 	case <-timer.C:
+	case <-ctx.Done():
 	}
 	c.hurry()
 	<-c.done

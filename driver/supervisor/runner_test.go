@@ -308,6 +308,34 @@ func TestPreflightIsCancelled(t *testing.T) {
 	})
 }
 
+// What tidies up after the run before kills all in the task's cgroup, which the
+// next preflight's command is in, too.
+func TestPreflightWaitsForTheRunBefore(t *testing.T) {
+	play(t, func(r *rig, s *Start) {
+		s.Preflight = &Preflight{Timeout: time.Minute}
+		r.drain = 2 * time.Second
+		r.examine = func(ctx context.Context) *gangapi.NodeFault {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.up != 0 {
+				return &gangapi.NodeFault{Check: "/bin/echo", Detail: "it was ended by signal 9"}
+			}
+			return nil
+		}
+		r.report = func(q gangapi.ReportRequest) (gangapi.ReportAnswer, error) {
+			if q.Seen >= 4 {
+				return gangapi.ReportAnswer{}, nil
+			}
+			return gangapi.ReportAnswer{Order: &gangapi.Order{Sequence: 4, Kind: gangapi.OrderRestart, Reason: "rank 3 failed first"}}, nil
+		}
+	}, func(r *rig) {
+		s := r.after(time.Hour)
+		if s.Phase != machine.Running || s.Attempt != 2 || slices.Contains(r.happened(), machine.EventPreflight) {
+			t.Errorf("status %+v after %v, want the second attempt running on a node that is fit", s, r.happened())
+		}
+	})
+}
+
 func TestCannotStart(t *testing.T) {
 	tests := map[string]func(r *rig){
 		"the disk is full":     func(r *rig) { r.prepare = func() error { return syscall.ENOSPC } },

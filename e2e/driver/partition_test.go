@@ -49,7 +49,7 @@ func TestPartition(t *testing.T) {
 }
 
 func (r *rig) cutOff(block *api.DisconnectStrategy) {
-	g := group("w", 2, gpus(task("train", trainer), 8))
+	g := group("w", 2, gpus(task("train", trainer), 8).SetConfig("fence_after", fenceAfter.String()))
 	g.Disconnect = block
 	j := r.job(g)
 	d := r.start(j, 2)

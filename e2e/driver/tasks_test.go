@@ -11,8 +11,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// helper is a task beside a trainer.
-func helper(name, role string) *api.Task { return task(name, trainer).SetConfig("member", role) }
+// helper is a task beside a trainer, which does not fail.
+func helper(name, role string) *api.Task {
+	return task(name, strings.ReplaceAll(trainer, "fail-$RANK", "fail-$NOMAD_TASK_NAME")).SetConfig("member", role)
+}
 
 // A group with several tasks: one counts, one starts with the gang, one starts
 // at once, and one is of another driver. Two such groups are one gang.
