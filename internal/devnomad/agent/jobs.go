@@ -69,23 +69,29 @@ func summary(v *state.View, j *api.Job) *api.JobSummary {
 	for _, tg := range j.TaskGroups {
 		s.Summary[*tg.Name] = api.TaskGroupSummary{}
 	}
-	for _, al := range v.AllocsOfJob(k) {
-		g := s.Summary[al.TaskGroup]
-		switch al.ClientStatus {
+	add := func(e state.Ended, n int) {
+		g := s.Summary[e.Group]
+		switch e.ClientStatus {
 		case api.AllocClientStatusPending:
-			g.Starting++
+			g.Starting += n
 		case api.AllocClientStatusRunning:
-			g.Running++
+			g.Running += n
 		case api.AllocClientStatusComplete:
-			g.Complete++
+			g.Complete += n
 		case api.AllocClientStatusFailed:
-			g.Failed++
+			g.Failed += n
 		case api.AllocClientStatusLost:
-			g.Lost++
+			g.Lost += n
 		case api.AllocClientStatusUnknown:
-			g.Unknown++
+			g.Unknown += n
 		}
-		s.Summary[al.TaskGroup] = g
+		s.Summary[e.Group] = g
+	}
+	for e, n := range v.Collected(k) {
+		add(e, n)
+	}
+	for _, al := range v.AllocsOfJob(k) {
+		add(state.Ended{Group: al.TaskGroup, ClientStatus: al.ClientStatus}, 1)
 		s.ModifyIndex = max(s.ModifyIndex, al.ModifyIndex)
 	}
 	if j.IsPeriodic() || j.IsParameterized() {

@@ -25,6 +25,7 @@ func (r *run) generic() {
 	r.markGone()
 	r.currentDeployment()
 	if r.stopped() {
+		r.queuesEmpty()
 		r.stopAll()
 		return
 	}
@@ -57,6 +58,9 @@ func (r *run) generic() {
 // only when there is nothing to be placed of any: otherwise the groups that
 // need nothing keep what was counted for them before.
 func (r *run) queuesEmpty() {
+	if r.job == nil {
+		return
+	}
 	for _, tg := range r.job.TaskGroups {
 		r.out.Queued[*tg.Name] = 0
 	}

@@ -210,7 +210,7 @@ func (s *systemRun) updates() {
 
 // place looks whether nodes suit what is missing on them.
 func (s *systemRun) place() {
-	if !s.stopped() && (s.eval.Type == api.JobTypeSystem || len(s.missing) == 0) {
+	if s.eval.Type == api.JobTypeSystem || len(s.missing) == 0 {
 		s.queuesEmpty()
 	}
 	for _, m := range s.missing {

@@ -146,6 +146,7 @@ func (tx *Tx) DeleteJob(k Key) {
 		}
 	}
 	delete(tx.d.deadChildren, k)
+	delete(tx.d.collected, k)
 	if parent := (Key{k.Namespace, deref(job.ParentID)}); tx.d.jobs[parent] != nil {
 		tx.d.deadChildren[parent]++
 	}

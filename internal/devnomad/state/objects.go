@@ -65,8 +65,13 @@ func (tx *Tx) putAlloc(a *api.Allocation) {
 // DeleteAlloc forgets an allocation, as the garbage collector does.
 func (tx *Tx) DeleteAlloc(id string) {
 	a := tx.d.allocs[id]
+	k := Key{a.Namespace, a.JobID}
+	if tx.d.collected[k] == nil {
+		tx.d.collected[k] = map[Ended]int{}
+	}
+	tx.d.collected[k][Ended{a.TaskGroup, a.ClientStatus}]++
 	delete(tx.d.allocs, id)
-	delete(tx.d.jobAllocs[Key{a.Namespace, a.JobID}], id)
+	delete(tx.d.jobAllocs[k], id)
 	delete(tx.d.nodeAllocs[a.NodeID], id)
 	tx.touch(Allocs)
 }

@@ -56,6 +56,9 @@ type Store struct {
 	data
 }
 
+// Ended is what is remembered of an allocation that was collected.
+type Ended struct{ Group, ClientStatus string }
+
 type data struct {
 	index  uint64
 	tables [numTables]uint64
@@ -65,19 +68,21 @@ type data struct {
 	submissions map[Key]map[uint64]*api.JobSubmission
 	// deadChildren counts the children of a job that were purged or collected.
 	deadChildren map[Key]int64
-	nodes        map[string]*Node
-	allocs       map[string]*api.Allocation
-	jobAllocs    map[Key]map[string]struct{}
-	nodeAllocs   map[string]map[string]struct{}
-	evals        map[string]*api.Evaluation
-	jobEvals     map[Key]map[string]struct{}
-	evalsBy      map[string]map[string]struct{} // by status: pending and blocked ones
-	deployments  map[string]*api.Deployment
-	variables    map[Key]*api.Variable
-	namespaces   map[string]*api.Namespace
-	pools        map[string]*api.NodePool
-	config       *api.SchedulerConfiguration
-	events       eventLog
+	// collected counts a job's allocations that were collected.
+	collected   map[Key]map[Ended]int
+	nodes       map[string]*Node
+	allocs      map[string]*api.Allocation
+	jobAllocs   map[Key]map[string]struct{}
+	nodeAllocs  map[string]map[string]struct{}
+	evals       map[string]*api.Evaluation
+	jobEvals    map[Key]map[string]struct{}
+	evalsBy     map[string]map[string]struct{} // by status: pending and blocked ones
+	deployments map[string]*api.Deployment
+	variables   map[Key]*api.Variable
+	namespaces  map[string]*api.Namespace
+	pools       map[string]*api.NodePool
+	config      *api.SchedulerConfiguration
+	events      eventLog
 }
 
 // New returns an empty store with Nomad's default scheduler configuration.
@@ -90,6 +95,7 @@ func New() *Store {
 			versions:     map[Key][]*api.Job{},
 			submissions:  map[Key]map[uint64]*api.JobSubmission{},
 			deadChildren: map[Key]int64{},
+			collected:    map[Key]map[Ended]int{},
 			nodes:        map[string]*Node{},
 			allocs:       map[string]*api.Allocation{},
 			jobAllocs:    map[Key]map[string]struct{}{},

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/nomad/api"
@@ -68,6 +69,9 @@ func (v *View) Alloc(id string) *api.Allocation { return v.d.allocs[id] }
 
 // Allocs returns all allocations.
 func (v *View) Allocs() []*api.Allocation { return sorted(v.d.allocs, byCreation) }
+
+// Collected counts the allocations of a job that are no more.
+func (v *View) Collected(k Key) map[Ended]int { return maps.Clone(v.d.collected[k]) }
 
 // AllocsOfJob returns a job's allocations, terminal ones included.
 func (v *View) AllocsOfJob(k Key) []*api.Allocation { return v.pick(v.d.jobAllocs[k]) }
