@@ -16,6 +16,27 @@ import (
 // Nomad runs a completed member of a batch job again when the job is
 // registered anew. This file is about what has ended, and must not run again.
 
+// fresh are the members' states without what ended in an earlier submission:
+// its allocations stay in Nomad for a while, and they may be of the same nodes
+// and GPUs. What is recorded as ended stays so.
+func fresh(m *observe.Managed, rec *record.Record) []observe.MemberState {
+	out := make([]observe.MemberState, len(m.Members))
+	for i, s := range m.Members {
+		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.Floor() {
+			s.Alloc, s.State = nil, observe.AllocNone
+		}
+		// A member that has failed may have left the very place that a new one gets.
+		if s.Alloc != nil && !s.State.Holds() && rec.Growth.Has(s.Member.Group, s.Member.Index) && s.Alloc.CreateIndex <= rec.Growth.Index {
+			s.Alloc, s.State = nil, observe.AllocNone
+		}
+		if s.Member.Ended && !s.State.Holds() {
+			s.State = observe.AllocComplete
+		}
+		out[i] = s
+	}
+	return out
+}
+
 // over ends a job of which every member has ended and some were held: Nomad
 // still wants to place those again, and waits.
 func (j *job) over() *Step {

@@ -148,27 +148,6 @@ func (r *round) job(m *observe.Managed) *job {
 	return j
 }
 
-// fresh are the members' states without what ended in an earlier submission:
-// its allocations stay in Nomad for a while, and they may be of the same nodes
-// and GPUs. What is recorded as ended stays so.
-func fresh(m *observe.Managed, rec *record.Record) []observe.MemberState {
-	out := make([]observe.MemberState, len(m.Members))
-	for i, s := range m.Members {
-		if s.Alloc != nil && !s.State.Holds() && s.Alloc.CreateIndex <= rec.Floor() {
-			s.Alloc, s.State = nil, observe.AllocNone
-		}
-		// A member that has failed may have left the very place that a new one gets.
-		if s.Alloc != nil && !s.State.Holds() && rec.Growth.Has(s.Member.Group, s.Member.Index) && s.Alloc.CreateIndex <= rec.Growth.Index {
-			s.Alloc, s.State = nil, observe.AllocNone
-		}
-		if s.Member.Ended && !s.State.Holds() {
-			s.State = observe.AllocComplete
-		}
-		out[i] = s
-	}
-	return out
-}
-
 func (j *job) key() key { return key{j.m.Namespace, j.m.ID} }
 
 func (j *job) now() time.Time { return j.view.Taken }
