@@ -34,6 +34,8 @@ type cycle struct {
 	marks [viewCount]topo.Undo
 	// ledger is what queues use; nil where there are none.
 	ledger *queue.Ledger
+	// asking is what the gang asks for that waits for room.
+	asking queue.Vector
 	// waiting counts the jobs before the present one that stay in the queue.
 	waiting int
 	// blocked is set once a job waits for room and the policy is strict.

@@ -113,7 +113,7 @@ const (
 
 // ask places a gang if it fits and its queue may have so much at this stage.
 func (c *cycle) ask(t *turn, g *gang, stage int) (place.Result, answer) {
-	if c.ledger == nil || !c.accounts.tree.Limited {
+	if !c.limited() {
 		r, ok := c.place(g)
 		if !ok {
 			return r, askNo
@@ -247,7 +247,16 @@ func (c *cycle) amountOf(g *gang, r place.Result) queue.Vector {
 // keeps no nodes.
 func (c *cycle) waitFor(t *turn, g *gang) wait {
 	if g.refused == nil {
-		return c.explain(t.job, g)
+		if !c.limited() {
+			return c.explain(t.job, g)
+		}
+		c.asking = c.demand(g)
+		w := c.explain(t.job, g)
+		if w.detail.Code == codePreempting {
+			// It will have it; what it gets is not for others of its queue too.
+			c.ledger.Charge(t.home, c.asking, t.never())
+		}
+		return w
 	}
 	if !g.astray {
 		if why := c.possibility(g); why.code != "" {

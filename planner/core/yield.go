@@ -92,7 +92,7 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 		c.yield = c.newYield()
 	}
 	y := c.yield
-	if key, plain := keyOfGang(g); plain {
+	if key, plain := keyOfGang(g); plain && !c.limited() {
 		if failed, asked := y.failed[key]; asked && j.Priority <= failed {
 			return false
 		}
@@ -104,7 +104,7 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
-		policy: policy, rights: preempt.ByPriority{Gap: policy.MinPriorityGap},
+		policy: policy, rights: c.rights(policy.MinPriorityGap),
 		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]int{},
 		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
