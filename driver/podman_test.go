@@ -178,6 +178,23 @@ func TestPodmanSurroundings(t *testing.T) {
 			t.Errorf("membership = %+v, %v in %q", m, err, text)
 		}
 	})
+	t.Run("a socket at another place", func(t *testing.T) {
+		r.planner.set(func() {
+			r.planner.answer = func(string, gangapi.JoinRequest) gangapi.JoinAnswer {
+				return gangapi.JoinAnswer{State: gangapi.JoinAlone}
+			}
+		})
+		// No socket's address holds the path of this task's directory.
+		task := r.pod(strings.Repeat("l", 100), []string{"step", "step 7"}, nil)
+		r.run(task)
+		if e := r.exit(task.ID); e != (driver.Exit{}) {
+			data, err := os.ReadFile(task.StderrPath)
+			t.Errorf("exit = %+v; %s %v", e, data, err)
+		}
+		if s, err := r.Inspect(t.Context(), task.ID); err != nil || s.Attributes["step"] != "7" {
+			t.Errorf("inspection = %+v, %v", s, err)
+		}
+	})
 	t.Run("directories", func(t *testing.T) {
 		shared := filepath.Join(t.TempDir(), "shared")
 		if err := os.WriteFile(shared, []byte("volume\n"), 0o600); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -40,11 +41,26 @@ func (h host) Launch(ctx context.Context, env map[string]string) (workload, erro
 		c.Env = map[string]string{}
 	}
 	maps.Copy(c.Env, env)
+	c.Mounts = reachable(c.Mounts, env["CARAVAN_SOCKET"])
 	w, err := container.Run(ctx, container.Machine{}, startClient, spec, c)
 	if err != nil {
 		return nil, err
 	}
 	return process{w}, nil
+}
+
+// reachable adds the directory of the progress socket to a container's mounts
+// where the socket is below none of them: a path that is too long for a socket's
+// address has made it go elsewhere.
+func reachable(mounts []container.Mount, socket string) []container.Mount {
+	below := func(m container.Mount) bool {
+		return m.HostPath == m.TaskPath && strings.HasPrefix(socket, m.HostPath+"/")
+	}
+	if socket == "" || slices.ContainsFunc(mounts, below) {
+		return mounts
+	}
+	dir := filepath.Dir(socket)
+	return append(slices.Clip(mounts), container.Mount{HostPath: dir, TaskPath: dir})
 }
 
 func startClient(ctx context.Context, spec exec.Spec) (container.Workload, error) {
