@@ -109,7 +109,7 @@ func memberError(w http.ResponseWriter, err error) error {
 	case errors.As(err, &e):
 	case errors.Is(err, identity.ErrMissing):
 		e = &Error{Status: http.StatusUnauthorized, Message: err.Error(),
-			Do: fmt.Sprintf("give the task identity { name = %q, aud = [%q], file = true }, and send the token in the header %s; "+
+			Do: fmt.Sprintf("give the task identity { name = %q, aud = [%q], file = true, ttl = \"1h\" }, and send the token in the header %s; "+
 				"tasks of the caravan driver that Caravan has placed have that block", gangapi.IdentityName, gangapi.Audience, gangapi.IdentityHeader)}
 	case errors.Is(err, identity.ErrInvalid):
 		e = &Error{Status: http.StatusUnauthorized, Message: err.Error(),

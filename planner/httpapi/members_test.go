@@ -98,7 +98,7 @@ func TestMembersAreRefused(t *testing.T) {
 		wantStatus int
 		wantWords  []string
 	}{
-		"no identity": {err: identity.ErrMissing, wantStatus: 401, wantWords: []string{"carries no workload identity", `identity { name = \"caravan\", aud = [\"caravan\"], file = true }`, "X-Caravan-Identity"}},
+		"no identity": {err: identity.ErrMissing, wantStatus: 401, wantWords: []string{"carries no workload identity", `identity { name = \"caravan\", aud = [\"caravan\"], file = true, ttl = \"1h\" }`, "X-Caravan-Identity"}},
 		"another's":   {err: fmt.Errorf("%w: it is made for the audience [vault.io]", identity.ErrInvalid), wantStatus: 401, wantWords: []string{"vault.io", "caravan"}},
 		"no keys":     {err: fmt.Errorf("%w: refused", identity.ErrKeys), wantStatus: 503, wantWords: []string{"refused", "try again"}},
 		"no leader":   {err: barrier.ErrNotLeading, wantStatus: 503},
