@@ -7,6 +7,7 @@ package differ
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,6 +42,12 @@ func TestMain(m *testing.M) {
 	build := exec.Command("go", "build", "-o", suite.plugin, "../../devicegpu/cmd/"+plugin)
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the device plugin: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	// Sequences wait most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()

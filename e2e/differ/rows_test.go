@@ -68,7 +68,10 @@ func TestRows(t *testing.T) {
 		t.Fatalf("no rows: %v", err)
 	}
 	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { testRow(t, path) })
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			testRow(t, path)
+		})
 	}
 }
 

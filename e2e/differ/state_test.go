@@ -140,8 +140,8 @@ func (w *world) allocLines() ([]string, error) {
 			line += fmt.Sprintf(", %d GPUs", n)
 		}
 		// Whether a member that has ended was found unhealthy before is a race
-		// between its end and its watcher.
-		if h := a.DeploymentStatus; h != nil && h.Healthy != nil && !ended(a) {
+		// between its end and its watcher. The stand-in does not watch system jobs.
+		if h := a.DeploymentStatus; a.JobType == api.JobTypeService && h != nil && h.Healthy != nil && !ended(a) {
 			line += fmt.Sprintf(", healthy %t", *h.Healthy)
 			if h.Canary {
 				line += ", canary"

@@ -19,8 +19,10 @@ func (s *Server) Drain(id string, spec *api.DrainSpec, eligible bool, meta map[s
 		}
 		resp.NodeModifyIndex, resp.LastIndex = tx.Index, tx.Index
 		tx.EditNode(id, func(n *state.Node) { setDrain(tx, n, spec, eligible, meta) })
-		resp.EvalIDs, resp.EvalCreateIndex = evalsForNode(tx, id, sched.TriggerNodeUpdate), tx.Index
 		if spec == nil && eligible {
+			if n.SchedulingEligibility == api.NodeSchedulingIneligible {
+				resp.EvalIDs, resp.EvalCreateIndex = evalsForNode(tx, id, sched.TriggerNodeUpdate), tx.Index
+			}
 			s.unblock(tx, n)
 		}
 		return nil
