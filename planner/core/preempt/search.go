@@ -48,6 +48,9 @@ type Problem struct {
 	Budget int
 }
 
+// manyVictims is how many make a question cost one more.
+const manyVictims = 8
+
 // DefaultBudget bounds the search for one gang.
 const DefaultBudget = 4000
 
@@ -203,9 +206,10 @@ func (s *search) give(v int) {
 	}
 }
 
-// fits asks whether the gang fits without some victims.
+// fits asks whether the gang fits without some victims. The more there are, the
+// more the question costs.
 func (s *search) fits(place Place, without []int) bool {
-	s.budget--
+	s.budget -= 1 + len(without)/manyVictims
 	mark := s.State.Mark()
 	for _, v := range without {
 		s.give(v)
@@ -331,22 +335,41 @@ func (s *search) prefix(place Place, list []int) []int {
 // prune puts back whoever is not needed, the dearest first. It does so whatever
 // is left of the budget: nobody gives way for nothing.
 func (s *search) prune(place Place, chosen []int) []int {
-	kept := slices.Clone(chosen)
+	kept := make(map[int]bool, len(chosen))
+	needed := map[int]int{} // by how many of those kept
+	for _, v := range chosen {
+		kept[v] = true
+		if after := s.Victims[v].After; after >= 0 {
+			needed[after]++
+		}
+	}
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Victims[b].Cost, s.Victims[a].Cost) })
+	start := s.State.Mark()
+	for _, v := range chosen {
+		s.give(v)
+	}
 	for again := true; again; {
 		again = false
 		for _, v := range order {
-			at := slices.Index(kept, v)
-			if at < 0 || slices.ContainsFunc(kept, func(k int) bool { return s.Victims[k].After == v }) {
+			if !kept[v] || needed[v] > 0 {
 				continue
 			}
-			less := slices.Delete(slices.Clone(kept), at, at+1)
-			if s.fits(place, less) {
-				kept = less
-				again = again || s.Victims[v].After >= 0 // what it needed may go now
+			mark := s.State.Mark()
+			for _, h := range s.Victims[v].Holds {
+				s.State.Take(h.Node, h.Claim)
+			}
+			if s.budget--; !s.Fits(place) {
+				s.State.Revert(mark)
+				continue
+			}
+			delete(kept, v)
+			if after := s.Victims[v].After; after >= 0 {
+				needed[after]--
+				again = true // what it needed may stay now
 			}
 		}
 	}
-	return kept
+	s.State.Revert(start)
+	return slices.DeleteFunc(slices.Clone(chosen), func(v int) bool { return !kept[v] })
 }
