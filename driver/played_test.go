@@ -95,8 +95,8 @@ func played(t *testing.T, name, script string) (r *rig, dir string) {
 	return newRig(t, fmt.Sprintf("runtimes = [%q]", name), "allow_runtime_args = true"), dir
 }
 
-// recorded are the command lines so far, with names and paths that differ from run
-// to run as words.
+// recorded are the command lines so far, sorted, each once, with names and paths
+// that differ from run to run as words. Some are made side by side.
 func recorded(t *testing.T, dir string, task driver.TaskConfig) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "calls"))
@@ -111,6 +111,7 @@ func recorded(t *testing.T, dir string, task driver.TaskConfig) []string {
 			out = append(out, line)
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 
@@ -170,6 +171,7 @@ ulimit { memlock = "unlimited" }`)
 		"inspect --format {{.State.Pid}} NAME", "kill --signal SIGUSR1 NAME", "exec --interactive NAME /bin/echo inside",
 		"kill --signal SIGTERM NAME", "inspect --format {{.State.OOMKilled}} NAME",
 	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, recorded(t, dir, task)); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
@@ -272,6 +274,7 @@ args = ["-c", "trap 'echo bye; exit 5' TERM; echo \"$GREETING in $RANK\"; while 
 		"exec --containall --no-eval --no-umask --bind ALLOC/alloc:ALLOC/alloc:rw --bind TASK/local:TASK/local:rw --bind TASK/secrets:TASK/secrets:rw --nv DIR/train.sif /bin/sh -c" +
 			" trap 'echo bye; exit 5' TERM; echo \"$GREETING in $RANK\"; while :; do sleep 0.02; done",
 	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, recorded(t, dir, task)); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
