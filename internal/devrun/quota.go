@@ -85,6 +85,42 @@ func (r *run) playQuota(ctx context.Context) error {
 	return r.showQueues(ctx, "lent-again", smallTeam, gpusPerNode)
 }
 
+// reclaims configures the teams' queues, and lets jobs give way.
+func reclaims(cfg *config.Config) {
+	twoTeams(cfg)
+	givesWay(cfg)
+}
+
+// playReclaim has the owner of what is lent ask for it.
+func (r *run) playReclaim(ctx context.Context) error {
+	for _, j := range []struct{ name, file, queue string }{{"own", singleFile, smallTeam}, {"borrower", trainGangFile, smallTeam}, {"owner", trainGangFile, largeTeam}} {
+		if _, err := r.submit(j.file, named(j.name), inQueue(j.queue)); err != nil {
+			return err
+		}
+		if err := r.waitWhole(ctx, j.name); err != nil {
+			return err
+		}
+	}
+	if err := r.showQueues(ctx, "given-back", smallTeam, 0); err != nil {
+		return err
+	}
+	seen, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
+	r.report.Checks = append(r.report.Checks, checkGaveWay(seen, "borrower", "owner"))
+	if err := r.judgeNow(ctx, "owner"); err != nil {
+		return err
+	}
+	if err := r.stopJob("owner"); err != nil {
+		return err
+	}
+	if err := r.waitWhole(ctx, "borrower"); err != nil {
+		return err
+	}
+	return r.showQueues(ctx, "lent-again", smallTeam, 2*gpusPerNode)
+}
+
 // waitDecided waits until the planner has decided that a job waits.
 func (r *run) waitDecided(ctx context.Context, job string) error {
 	return poll(ctx, "the planner has decided on "+job, func() (bool, error) {

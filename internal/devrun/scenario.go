@@ -60,6 +60,9 @@ const (
 	// ScenarioQuota: a team borrows what another leaves idle, which gets its
 	// guarantee back before the borrower's next job starts.
 	ScenarioQuota = "quota"
+	// ScenarioReclaim: what is borrowed gives way as soon as its owner asks, and
+	// goes on when he has done.
+	ScenarioReclaim = "reclaim"
 	// ScenarioElastic: a gang grows and shrinks; its other members run on.
 	ScenarioElastic = "elastic"
 	// ScenarioGoOn: a member of an elastic gang fails, and then for good; the
@@ -112,6 +115,7 @@ var scenarios = map[string]scenario{
 	ScenarioPreempt:       {play: (*run).playPreempt, driver: true},
 	ScenarioPreemptDomain: {play: (*run).playPreemptDomain, driver: true, configure: givesWay},
 	ScenarioQuota:         {play: (*run).playQuota, configure: twoTeams},
+	ScenarioReclaim:       {play: (*run).playReclaim, configure: reclaims},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
