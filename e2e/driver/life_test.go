@@ -123,11 +123,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // drivers are the processes of the plugins, not of supervisors.
-func drivers() []int {
+func (r *rig) drivers() []int {
 	var out []int
 	for _, pid := range processes() {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if err != nil || exe != filepath.Join(suite.dir, driverBin) {
+		if err != nil || exe != filepath.Join(r.dir, driverBin) {
 			continue
 		}
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Count(line, []byte{0}) == 1 {
@@ -148,7 +148,7 @@ func TestOutputThroughEverything(t *testing.T) {
 		d := r.goOn(ids...)
 		pids := d.with("start")
 
-		old := drivers()
+		old := r.drivers()
 		if len(old) < 3 {
 			t.Fatalf("plugins %v, want one for each node", old)
 		}
@@ -156,7 +156,7 @@ func TestOutputThroughEverything(t *testing.T) {
 			syscall.Kill(pid, syscall.SIGKILL) // it was ours a moment ago
 		}
 		r.until("there are new plugins", func() (bool, any) {
-			now := drivers()
+			now := r.drivers()
 			return len(now) >= len(old) && !slices.ContainsFunc(now, func(pid int) bool { return slices.Contains(old, pid) }), now
 		})
 		r.goOn(ids...)

@@ -7,6 +7,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/url"
@@ -57,6 +58,12 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the binaries: %v\n%s", err, out)
 			return 1
 		}
+		// Tests wait for clusters, and for their turn, most of the time.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "100"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		code := m.Run()
 		for name, s := range suite.up {
 			if err := s.stop(); err != nil {
@@ -71,6 +78,8 @@ func TestMain(m *testing.M) {
 // stage is a cluster with planners before it, shared by tests.
 type stage struct {
 	cluster devcluster.Cluster
+	// turn is the test's that has the stage now.
+	turn sync.Mutex
 	// dir is for what is told to the plugins: faults of GPUs, states of tasks.
 	dir string
 	// links are what the drivers take for the planners' addresses.
@@ -95,6 +104,10 @@ func startStage(backend, purpose string, networks bool) (_ *stage, err error) {
 			err = errors.Join(err, s.stop())
 		}
 	}()
+	// A name of its own tells this stage's processes from others.
+	if err := os.Link(filepath.Join(suite.dir, driverBin), filepath.Join(s.dir, driverBin)); err != nil {
+		return nil, err
+	}
 	ports, err := freePorts(4)
 	if err != nil {
 		return nil, err
@@ -107,7 +120,7 @@ func startStage(backend, purpose string, networks bool) (_ *stage, err error) {
 			Name: name, Meta: map[string]string{"caravan_rack": []string{"r1", "r1", "r2"}[i]},
 			Plugins: []devcluster.Plugin{
 				{Name: deviceBin, Path: filepath.Join(suite.dir, deviceBin), Config: fmt.Sprintf("source = \"mock:dgxh100\"\nmock_seed = %q", name)},
-				{Name: driverBin, Path: filepath.Join(suite.dir, driverBin), Config: fmt.Sprintf(`
+				{Name: driverBin, Path: filepath.Join(s.dir, driverBin), Config: fmt.Sprintf(`
 state_dir   = %q
 gpu_source  = "mock:dgxh100"
 mock_seed   = %q
@@ -181,15 +194,16 @@ func onEach(t *testing.T, test func(t *testing.T, r *rig)) { onEachOf(t, shared,
 
 // onEachOf is onEach on clusters for another purpose, beside other tests.
 func onEachOf(t *testing.T, purpose string, networks bool, test func(t *testing.T, r *rig)) {
-	if purpose != shared {
-		t.Parallel()
-	}
+	t.Parallel()
 	for _, backend := range []string{devcluster.BackendDevNomad, devcluster.BackendNomad} {
 		t.Run(backend, func(t *testing.T) {
 			if _, ok := nomadproc.Find(); !ok && backend == devcluster.BackendNomad {
 				t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
 			}
-			test(t, newRig(t, get(t, backend, purpose, networks)))
+			s := get(t, backend, purpose, networks)
+			s.turn.Lock()
+			t.Cleanup(s.turn.Unlock)
+			test(t, newRig(t, s))
 		})
 	}
 }
