@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long anything may take. Only a failing test waits that long.
-const patience = 60 * time.Second
+const patience = 90 * time.Second
 
 // rig is one test's view of a stage.
 type rig struct {
