@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caravan-sched/caravan/driver/gangapi"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
 )
 
@@ -214,5 +215,39 @@ func TestSupervisorDies(t *testing.T) {
 	}
 	if err := r.Destroy(t.Context(), task.ID, false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSupervisorDeathIsTold: the planner learns at once that a member is gone, so
+// that the others do not work on without it.
+func TestSupervisorDeathIsTold(t *testing.T) {
+	r := newRig(t)
+	r.planner.hold()
+	task, _ := r.start("a", `echo up; sleep 600`)
+	r.eventually("join", func() (bool, any) {
+		n := 0
+		r.planner.set(func() { n = len(r.planner.joins) })
+		return n == 1, n
+	})
+	r.planner.release("e1")
+	r.output(task, "up")
+	s, err := r.Inspect(t.Context(), task.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	supervisor, err := strconv.Atoi(s.Attributes["supervisor_pid"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if e := r.exit(task.ID); e.Err == nil {
+		t.Errorf("exit = %+v", e)
+	}
+	var told gangapi.ReportRequest
+	r.planner.set(func() { told = r.planner.reports[task.AllocID] })
+	if told.State != gangapi.MemberExited || told.Epoch != "e1" || told.Exit == nil || told.Exit.Signal != int(syscall.SIGKILL) {
+		t.Errorf("the planner was told %+v", told)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -24,6 +25,19 @@ type task struct {
 	// started is when Nomad asked for it, or when it was recovered.
 	started time.Time
 	cancel  context.CancelFunc
+	// mourn is done once its supervisor has died.
+	mourn sync.Once
+}
+
+// tellFor bounds the word to the planner that a supervisor has died.
+const tellFor = 5 * time.Second
+
+func (t *task) tellDeath(ctx context.Context, log hclog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, tellFor)
+	defer cancel()
+	if err := t.client.TellDeath(ctx); err != nil {
+		log.Warn("the gang learns of a dead member only by its restart", "task", t.config.ID, "error", err)
+	}
 }
 
 func newTask(cfg driver.TaskConfig, client *supervisor.Client, at time.Time) *task {
@@ -62,6 +76,7 @@ func (p *Plugin) Wait(ctx context.Context, id string) (driver.Exit, error) {
 	if errors.Is(err, supervisor.ErrDied) {
 		// Its user's code may live on; nobody would ever stop it.
 		reap := t.client.Reap(ctx)
+		t.mourn.Do(func() { t.tellDeath(ctx, p.log) })
 		return driver.Exit{Code: 1, Err: errors.Join(fmt.Errorf("%w; how the task itself ended is not known, and what was left of it was killed", supervisor.ErrDied), reap)}, nil
 	}
 	if err != nil {

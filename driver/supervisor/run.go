@@ -136,10 +136,7 @@ func realWorld(start Start, b *board, log hclog.Logger) (world, error) {
 	here := host{start}
 	w := world{launcher: here, board: b, clock: bootClock, log: log}
 	if start.Role != RoleNone {
-		c, err := gangapi.NewClient(gangapi.Config{
-			Addresses: start.Barrier.Planners, IdentityFile: start.Barrier.IdentityFile,
-			CAFile: start.Barrier.TLS.CAFile, CertFile: start.Barrier.TLS.CertFile, KeyFile: start.Barrier.TLS.KeyFile, ServerName: start.Barrier.TLS.ServerName,
-		})
+		c, err := newPlannerClient(start.Barrier)
 		if err != nil {
 			return world{}, err
 		}
@@ -317,4 +314,11 @@ func (s *supervisor) watch(terms <-chan os.Signal, stop func()) {
 			return
 		}
 	}
+}
+
+func newPlannerClient(b Barrier) (*gangapi.Client, error) {
+	return gangapi.NewClient(gangapi.Config{
+		Addresses: b.Planners, IdentityFile: b.IdentityFile,
+		CAFile: b.TLS.CAFile, CertFile: b.TLS.CertFile, KeyFile: b.TLS.KeyFile, ServerName: b.TLS.ServerName,
+	})
 }

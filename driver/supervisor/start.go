@@ -121,7 +121,7 @@ type Stop struct {
 	// Signal asks it to end; "" is SIGTERM.
 	Signal string `json:"signal,omitempty"`
 	// KillAfter is when it is killed, counted from the beginning of the stop; 0
-	// is the checkpoint's grace and 10 s.
+	// is 10 s, after the grace of a checkpoint where one is asked for.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
 }
 
@@ -266,5 +266,8 @@ func (s Start) killAfter() time.Duration {
 	if s.Stop.KillAfter > 0 {
 		return s.Stop.KillAfter
 	}
-	return s.Checkpoint.Grace + 10*time.Second
+	if s.Checkpoint.Signal == "" {
+		return machine.EndWithin
+	}
+	return s.Checkpoint.Grace + machine.EndWithin
 }

@@ -30,6 +30,10 @@ type Config struct {
 	ResizeSignal string
 }
 
+// EndWithin is how long user's code has to end after the signal that asks for it,
+// where Nomad has not set another time.
+const EndWithin = 10 * time.Second
+
 // The machine's own times.
 const (
 	// tellEvery is how often at most the user is told what is waited for.

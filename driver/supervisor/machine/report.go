@@ -155,8 +155,13 @@ func (m *Machine) obey(o gangapi.Order) {
 // order stops the user's code, and restarts or fails the task.
 func (m *Machine) order(o gangapi.Order) {
 	reason := short(o.Reason)
+	within := m.cfg.KillAfter
+	if o.Urgent {
+		// The others' code hangs in a collective; no checkpoint is waited for.
+		within = min(within, EndWithin)
+	}
 	s := stop{
-		killAt: m.now + m.cfg.KillAfter, signal: m.cfg.StopSignal, abrupt: o.Urgent,
+		killAt: m.now + within, signal: m.cfg.StopSignal, abrupt: o.Urgent,
 		reason: reason, rejoin: o.Kind == gangapi.OrderRestart, cause: CauseOrdered,
 	}
 	word := "restart"
