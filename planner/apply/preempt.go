@@ -3,12 +3,14 @@ package apply
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
+	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
 // A gang that gives way to another is stopped as one in trouble is: the record
@@ -29,6 +31,9 @@ func (e *Executor) giveWay(ctx context.Context, r *round, p model.Preemption) *R
 		return nil
 	}
 	step := j.giveWay(p)
+	if p.Action == model.ActionShrink {
+		step = j.giveMembers(p)
+	}
 	if step == nil {
 		return nil
 	}
@@ -57,6 +62,64 @@ func (j *job) giveWay(p model.Preemption) *Step {
 	if step == nil || step.Put == nil {
 		return step
 	}
+	j.noteGiven(step, p, leave)
+	return step
+}
+
+// giveMembers lets an elastic gang run on without some of its members, if they
+// are those that Nomad would stop, and the gang is well; nil if not.
+func (j *job) giveMembers(p model.Preemption) *Step {
+	if !j.gangs() || j.rec.Rollout != nil || j.rec.Unpinned || !j.rewritable() {
+		return nil
+	}
+	leave := map[rewrite.Place]bool{}
+	for _, m := range p.Members {
+		leave[rewrite.Place{Group: m.Group, Index: m.Index}] = true
+	}
+	var stay []observe.MemberState
+	var gone []trouble
+	for i := range j.m.Model.Groups {
+		g := &j.m.Model.Groups[i]
+		of := j.of(g.Name)
+		slices.SortStableFunc(of, func(a, b observe.MemberState) int { return cmp.Compare(j.index(a), j.index(b)) })
+		members, left := make([]model.Member, len(of)), 0
+		for k, s := range of {
+			if members[k] = s.Member; s.State != observe.AllocPlaced {
+				return nil
+			}
+			if !leave[placeOf(s)] {
+				left++
+			}
+		}
+		if left == len(of) {
+			stay = append(stay, of...)
+			continue
+		}
+		for _, s := range of[:left] {
+			if leave[placeOf(s)] {
+				return nil // Nomad would stop another one
+			}
+		}
+		if g.Max == 0 || left < max(1, g.Min) || !rewrite.Resizable(j.cur, g.Name, members, j.pins()) {
+			return nil
+		}
+		stay = append(stay, of[:left]...)
+		for _, s := range of[left:] {
+			gone = append(gone, trouble{member: s})
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	step := j.resize(stay, p.Reason)
+	if step != nil && step.Put != nil {
+		j.noteGiven(step, p, gone)
+	}
+	return step
+}
+
+// noteGiven notes in a step's record for whom gangs have left.
+func (j *job) noteGiven(step *Step, p model.Preemption, leave []trouble) {
 	step.Kind = KindPreempt
 	if h := step.Put.History; len(h) > 0 {
 		h[0].Kind = string(KindPreempt)
@@ -75,7 +138,6 @@ func (j *job) giveWay(p model.Preemption) *Step {
 			step.Put.GiveWay(gave)
 		}
 	}
-	return step
 }
 
 // leaves says whether a member is of a gang that gives way.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -89,7 +90,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	var of []int // the gang of each victim
 	at := map[int]int{}
 	for i := range y.gangs {
-		if v := &y.gangs[i]; !y.taken[i] && c.mayDisplace(j, v.job) && (v.after < 0 || !y.taken[v.after] && slices.Contains(of, v.after)) {
+		if v := &y.gangs[i]; !y.taken[i] && c.mayDisplace(j, v.job) && y.hasAfter(v, at) {
 			victim := preempt.Victim{Cost: v.cost.Total(), After: -1}
 			if v.after >= 0 {
 				victim.After = at[v.after]
@@ -148,6 +149,9 @@ func (c *cycle) moves(victims []int) map[int]string {
 	out := map[int]string{}
 	for _, v := range order {
 		old := &c.yield.gangs[v]
+		if !old.whole {
+			continue
+		}
 		anew := *old.job
 		anew.State, anew.Members = model.StateQueued, nil
 		gangs := c.gangs(&anew)
@@ -163,6 +167,13 @@ func (c *cycle) moves(victims []int) map[int]string {
 		}
 	}
 	return out
+}
+
+// hasAfter reports whether what goes before a part of a gang may give way, or has
+// nothing that does.
+func (y *yield) hasAfter(v *yielder, at map[int]int) bool {
+	_, ok := at[v.after]
+	return ok || v.after < 0
 }
 
 // oddBudget bounds the search for gangs that take long to place: those of
@@ -224,36 +235,73 @@ func (c *cycle) promise(j *model.Job, g *gang, r place.Result) {
 	c.epoch++
 }
 
-// stop puts those who give way into the plan, as many as may stop at once. The
-// others follow when these have stopped.
+// stop puts those who give way into the plan, as many gangs as may stop at once.
+// The others follow when these have stopped.
 func (c *cycle) stop(j *model.Job, m *made) {
 	y := c.yield
-	for i, v := range m.now {
-		y.taken[v] = true
-		if i >= y.atOnce {
-			m.later = append(m.later, v)
+	var now []int
+	for _, parts := range y.byGang(m.now) {
+		for _, v := range parts {
+			y.taken[v] = true
+		}
+		if y.atOnce <= 0 {
+			m.later = append(m.later, parts...)
 			continue
 		}
-		gang := &y.gangs[v]
-		for _, h := range gang.holds {
-			y.leaving = append(y.leaving, leaver{job: keyOf(gang.job), to: keyOf(j), hold: h})
-		}
-		_, why := y.rights.MayDisplace(j, gang.job)
-		reason := fmt.Sprintf("gives way to %s (%s): %s are lost", jobName(keyOf(j)), why, costText(gang.cost, gang.sinceWhat()))
-		if to := m.moves[v]; to != "" {
-			reason += "; it can start again at once in " + to
-		} else {
-			reason += "; it is queued again"
-		}
-		y.notes[keyOf(gang.job)] = reason
-		y.plan = append(y.plan, model.Preemption{
-			Namespace: gang.job.Namespace, Job: gang.job.ID, Action: model.ActionPreempt, Members: gang.members,
-			For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Reason: reason, Cost: gang.cost, Moves: m.moves[v],
-		})
+		y.atOnce--
+		y.perHour--
+		now = append(now, parts...)
+		c.stopGang(j, parts, m.moves[parts[len(parts)-1]])
 	}
-	m.now = m.now[:len(m.now)-len(m.later)]
-	y.atOnce -= len(m.now)
-	y.perHour -= len(m.now)
+	m.now = now
+}
+
+// byGang divides victims into those of one gang each, in its parts' order.
+func (y *yield) byGang(victims []int) [][]int {
+	at := map[int]int{} // by the last part so far
+	var out [][]int
+	for _, v := range victims {
+		i, ok := at[y.gangs[v].after]
+		if !ok || y.gangs[v].after < 0 {
+			i = len(out)
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], v)
+		at[v] = i
+	}
+	return out
+}
+
+// stopGang puts one gang into the plan, or the members that it can do without.
+func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
+	y := c.yield
+	last := &y.gangs[parts[len(parts)-1]]
+	p := model.Preemption{
+		Namespace: last.job.Namespace, Job: last.job.ID, Action: model.ActionShrink,
+		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Moves: moves,
+	}
+	for _, v := range parts {
+		part := &y.gangs[v]
+		for _, h := range part.holds {
+			y.leaving = append(y.leaving, leaver{job: keyOf(part.job), to: keyOf(j), hold: h})
+		}
+		p.Members, p.Cost = append(p.Members, part.members...), p.Cost.Plus(part.cost)
+	}
+	slices.SortStableFunc(p.Members, func(a, b model.Member) int { return cmp.Compare(a.Rank, b.Rank) })
+	_, why := y.rights.MayDisplace(j, last.job)
+	p.Reason = fmt.Sprintf("gives way to %s (%s): %s are lost", jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
+	switch {
+	case !last.whole:
+		p.Reason = fmt.Sprintf("gives %s to %s (%s) and runs on with the others: %s are lost", plural(len(p.Members), "member"), jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
+	case moves != "":
+		p.Reason += "; it can start again at once in " + moves
+		p.Action = model.ActionPreempt
+	default:
+		p.Reason += "; it is queued again"
+		p.Action = model.ActionPreempt
+	}
+	y.notes[keyOf(last.job)] = p.Reason
+	y.plan = append(y.plan, p)
 }
 
 // sinceWhat says from when on work is lost.

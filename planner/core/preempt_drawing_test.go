@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // describe says more of the running jobs of a drawing, one per line: the ID, the
 // priority, for how long it has run, and options: never, always, gang:MODE,
-// gave:JOB (it gave way to that one), again:COUNTxGPUS (what it would ask for).
+// elastic:MIN (a member on each node), gave:JOB (it gave way to that one), again:COUNTxGPUS (what it would ask for).
 func describe(t testing.TB, s *model.Snapshot, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -42,6 +43,9 @@ func describe(t testing.TB, s *model.Snapshot, text string) {
 				asked := &model.Snapshot{}
 				submit(t, asked, "x "+value)
 				j.Groups = asked.Jobs[0].Groups
+			case "elastic":
+				least, _ := strconv.Atoi(value)
+				gangOnNodes(s, j, least)
 			default:
 				t.Fatalf("line %q: unknown option %q", line, option)
 			}
@@ -49,11 +53,35 @@ func describe(t testing.TB, s *model.Snapshot, text string) {
 	}
 }
 
+// gangOnNodes makes a job a gang with one member on each of its nodes, that can
+// do with fewer.
+func gangOnNodes(s *model.Snapshot, j *model.Job, least int) {
+	var allocs []model.Alloc
+	for _, a := range s.Allocs {
+		if n := len(j.Members); a.Job != j.ID {
+			allocs = append(allocs, a)
+		} else if n > 0 && j.Members[n-1].Node == a.Node {
+			j.Members[n-1].GPUs = append(j.Members[n-1].GPUs, a.GPUs...)
+		} else {
+			j.Members = append(j.Members, model.Member{Group: "g0", Index: n, Rank: n, Node: a.Node, GPUs: a.GPUs})
+		}
+	}
+	for _, m := range j.Members {
+		allocs = append(allocs, model.Alloc{ID: "at " + m.Node, Job: j.ID, Group: "g0", Index: m.Index, Node: m.Node, GPUs: m.GPUs})
+	}
+	s.Allocs = allocs
+	j.Groups = []model.TaskGroup{{Name: "g0", Count: len(j.Members), Min: least, Max: len(j.Members),
+		Devices: []model.DeviceAsk{{Name: "nvidia/gpu", Count: len(j.Members[0].GPUs)}}}}
+}
+
 // gaveWay lists who gives way to whom.
 func gaveWay(plan *model.Plan) []string {
 	out := []string{}
 	for _, p := range plan.Preemptions {
 		text := p.Job + " to " + p.For.ID
+		if p.Action == model.ActionShrink {
+			text = fmt.Sprintf("%s gives %d to %s", p.Job, len(p.Members), p.For.ID)
+		}
 		if p.Moves != "" {
 			text += ", moves to " + p.Moves
 		}
@@ -99,7 +127,7 @@ func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
 				gave.Index = p.Members[0].Index
 			}
 			j.Preempted = append(slices.Clone(j.Preempted), gave)
-			if gangOf(j) == model.GangJob {
+			if gangOf(j) == model.GangJob && p.Action == model.ActionPreempt {
 				j.State, j.Members = model.StateStopping, nil
 			}
 			j.Members = slices.DeleteFunc(slices.Clone(j.Members), func(m model.Member) bool {

@@ -125,6 +125,34 @@ func TestPreempt(t *testing.T) {
 			wantCodes: map[string]string{"M": "preempting"},
 			wantSaid:  map[string]string{"a": "4 GPU-minutes since its checkpoint"},
 		},
+		"an elastic gang shrinks rather than that one stops": {
+			cluster: `b1 r1 n1 aaaa|aaaa
+			          b1 r1 n2 aaaa|aaaa
+			          b1 r1 n3 aaaa|aaaa
+			          b1 r1 n4 bbbb|bbbb`,
+			running: `a 50 9h elastic:1
+			          b 50 1m`,
+			jobs: `M 1x8 priority:80`,
+			want: []string{"a gives 1 to M"},
+			wantEnd: `b1 r1 n1 aaaa|aaaa
+			          b1 r1 n2 aaaa|aaaa
+			          b1 r1 n3 MMMM|MMMM
+			          b1 r1 n4 bbbb|bbbb`,
+			wantCodes: map[string]string{"M": "preempting"},
+			wantSaid:  map[string]string{"a": "gives 1 member to M (priority 80 against 50) and runs on with the others: nothing of its work, 8 GPU-minutes to start again are lost"},
+		},
+		"an elastic gang keeps its least": {
+			cluster: `b1 r1 n1 aaaa|aaaa
+			          b1 r1 n2 aaaa|aaaa
+			          b1 r1 n3 aaaa|aaaa`,
+			running: `a 50 9h elastic:2`,
+			jobs:    `M 2x8 priority:80`,
+			want:    []string{"a to M"},
+			wantEnd: `b1 r1 n1 MMMM|MMMM
+			          b1 r1 n2 MMMM|MMMM
+			          b1 r1 n3 ....|....`,
+			wantCodes: map[string]string{"M": "preempting"},
+		},
 		"never means never": {
 			cluster: `b1 r1 n1 aaaa|aaaa
 			          b1 r2 n2 bbbb|bbbb`,

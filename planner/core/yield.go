@@ -2,7 +2,6 @@ package core
 
 import (
 	"cmp"
-	"fmt"
 	"math/bits"
 	"slices"
 	"strings"
@@ -49,8 +48,10 @@ type yielder struct {
 	cost    model.Cost
 	// saved: the work that it loses is that since a checkpoint.
 	saved bool
-	// after is the part of the gang that goes first, -1 if there is none.
+	// after is the part of the gang that goes first, -1 if there is none. Without
+	// the parts up to a whole one nothing of it is left.
 	after int
+	whole bool
 }
 
 // leaver is something that is stopping.
@@ -64,10 +65,6 @@ type leaver struct {
 
 // maxSearches is for how many gangs room is looked for in one cycle.
 const maxSearches = 64
-
-// placementTime is what it is worth for each GPU of a gang that all of it is on
-// one node; being together in a wider domain is worth a part of it.
-const placementTime = 10 * time.Second
 
 func (y *yield) chosen(k jobKey) string {
 	if y == nil {
@@ -194,7 +191,7 @@ func (c *cycle) addHolders(y *yield, node int32, found map[gangKey]*yielder) {
 		case j.State == model.StateRunning:
 			key := gangKeyOf(j, h)
 			if found[key] == nil {
-				found[key] = &yielder{job: j, after: -1}
+				found[key] = &yielder{job: j, after: -1, whole: true}
 			}
 			found[key].holds = append(found[key].holds, hold)
 			if h.member != nil {
@@ -298,81 +295,60 @@ func (c *cycle) addYielder(y *yield, v *yielder) {
 	slices.SortFunc(v.members, func(a, b model.Member) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.Node, b.Node))
 	})
+	after := -1
+	for _, m := range c.spare(v) {
+		part := v.part(c, m, after)
+		part.cost = model.Cost{Restart: int64(max(1, part.gpus)) * int64(y.policy.RestartTime/time.Second)}
+		v.without(part)
+		after = len(y.gangs)
+		y.gangs = append(y.gangs, part)
+	}
+	v.after = after
 	y.gangs = append(y.gangs, *v)
 }
 
-// unsaved is how much of a gang's work a stop would lose, and whether that is
-// since a checkpoint. A gang goes on together, so the oldest of its members'
-// checkpoints counts; members that have none of their own, as where one rank
-// writes for all, do not.
-func (c *cycle) unsaved(v *yielder) (lost time.Duration, saved bool) {
+// spare are the members that an elastic gang can do without, in the order in
+// which they leave: those with the highest indexes first, as in Nomad. Only
+// members that have their nodes whole and to themselves can leave without the
+// others having to start anew.
+func (c *cycle) spare(v *yielder) []model.Member {
+	at := slices.IndexFunc(v.job.Groups, func(g model.TaskGroup) bool { return g.Name == v.members[0].Group })
+	if at < 0 || v.job.Groups[at].Max == 0 || gangOf(v.job) == model.GangNone || len(v.holds) != len(v.members) {
+		return nil
+	}
+	nodes := map[string]bool{}
 	for i := range v.members {
-		if since := v.members[i].SinceCheckpoint; since != nil {
-			lost, saved = max(lost, time.Duration(*since)*time.Second), true
+		m := &v.members[i]
+		n := c.nodes[m.Node]
+		if m.Group != v.members[0].Group || nodes[m.Node] || n == nil || len(m.GPUs) == 0 || len(m.GPUs) != len(n.GPUs) {
+			return nil
+		}
+		nodes[m.Node] = true
+	}
+	order := slices.Clone(v.members)
+	slices.SortFunc(order, func(a, b model.Member) int { return cmp.Compare(b.Index, a.Index) })
+	return order[:max(0, len(order)-max(1, v.job.Groups[at].Min))]
+}
+
+// part is one member of a gang.
+func (v *yielder) part(c *cycle, m model.Member, after int) yielder {
+	out := yielder{job: v.job, members: []model.Member{m}, saved: v.saved, after: after}
+	node, _ := c.tree.Find(m.Node)
+	for _, h := range v.holds {
+		if h.Node == node {
+			out.holds = append(out.holds, h)
+			out.gpus += bits.OnesCount64(h.Claim.GPUs)
 		}
 	}
-	if saved {
-		return lost, true
-	}
-	start := v.job.Started
-	if start.IsZero() {
-		start = v.job.Submitted
-	}
-	if start.IsZero() {
-		return 0, false
-	}
-	return max(0, c.now.Sub(start)), false
+	return out
 }
 
-// costOf is what a stop of the whole gang loses.
-func (c *cycle) costOf(y *yield, v *yielder) model.Cost {
-	weight := int64(max(1, v.gpus))
-	cost := model.Cost{Restart: weight * int64(y.policy.RestartTime/time.Second)}
-	if v.job.Preempt != model.PreemptAlways {
-		var lost time.Duration
-		lost, v.saved = c.unsaved(v)
-		cost.Lost = weight * int64(lost/time.Second)
-	}
-	if len(v.members) > 1 {
-		cost.Placement = weight * int64(c.nearness(v)) * int64(placementTime/time.Second) / int64(len(c.tree.Levels)+1)
-	}
-	return cost
-}
-
-// nearness counts the levels inside of which a gang is together: none if it is
-// all over the cluster, all of them if it is on one node.
-func (c *cycle) nearness(v *yielder) int {
-	lo, hi := v.holds[0].Node, v.holds[0].Node
-	for _, h := range v.holds {
-		lo, hi = min(lo, h.Node), max(hi, h.Node)
-	}
-	if lo == hi {
-		return len(c.tree.Levels) + 1
-	}
-	return c.tree.Domains[c.domainAround(lo, hi)].Level + 1
-}
-
-// gpuTime says a number of GPU-seconds.
-func gpuTime(seconds int64) string {
-	switch {
-	case seconds < 120:
-		return plural(int(seconds), "GPU-second")
-	case seconds < 120*60:
-		return plural(int(seconds/60), "GPU-minute")
-	default:
-		return plural(int(seconds/3600), "GPU-hour")
-	}
-}
-
-// costText says what a preemption loses.
-func costText(cost model.Cost, since string) string {
-	parts := []string{"nothing of its work"}
-	if cost.Lost > 0 {
-		parts[0] = fmt.Sprintf("%s since %s", gpuTime(cost.Lost), since)
-	}
-	parts = append(parts, gpuTime(cost.Restart)+" to start again")
-	if cost.Placement > 0 {
-		parts = append(parts, gpuTime(cost.Placement)+" for a place that was good")
-	}
-	return strings.Join(parts, ", ")
+// without leaves to the gang what a part of it has not. What it costs to stop
+// the rest too is what the whole costs beyond the part.
+func (v *yielder) without(part yielder) {
+	m := part.members[0]
+	v.members = slices.DeleteFunc(slices.Clone(v.members), func(o model.Member) bool { return o.Group == m.Group && o.Index == m.Index })
+	v.holds = slices.DeleteFunc(slices.Clone(v.holds), func(h preempt.Hold) bool { return h.Node == part.holds[0].Node })
+	v.gpus -= part.gpus
+	v.cost.Restart -= part.cost.Restart
 }
