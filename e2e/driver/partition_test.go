@@ -49,7 +49,12 @@ func TestPartition(t *testing.T) {
 }
 
 func (r *rig) cutOff(block *api.DisconnectStrategy) {
-	g := group("w", 2, gpus(task("train", trainer), 8).SetConfig("fence_after", fenceAfter.String()))
+	k := gpus(task("train", trainer), 8).SetConfig("fence_after", fenceAfter.String())
+	// Nomad sets the status of a disconnected node anew with each heartbeat that is
+	// due, here every 13 s, and the planner counts from the last time: a longer
+	// fence would end with the disconnection only.
+	k.KillTimeout = new(time.Second)
+	g := group("w", 2, k)
 	g.Disconnect = block
 	j := r.job(g)
 	d := r.start(j, 2)
