@@ -28,7 +28,7 @@ var errRestless = errors.New("it never comes to rest")
 // and its drainer and deployment watcher act in steps of up to a second.
 func (w *world) quiet() (calm, poll time.Duration) {
 	if w.c.Backend() == devcluster.BackendDevNomad {
-		return 200 * time.Millisecond, 20 * time.Millisecond
+		return 400 * time.Millisecond, 20 * time.Millisecond
 	}
 	return 1500 * time.Millisecond, 100 * time.Millisecond
 }
