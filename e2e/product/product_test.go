@@ -76,7 +76,7 @@ func onEach(t *testing.T, test func(t *testing.T, p *product)) {
 
 // spec is three nodes of eight GPUs, two of them in one rack.
 func spec() devcluster.Spec {
-	var s devcluster.Spec
+	s := devcluster.Spec{Path: []string{bin}}
 	for i, rack := range []string{"r1", "r1", "r2"} {
 		name := fmt.Sprintf("gpu-%d", i+1)
 		s.Nodes = append(s.Nodes, devcluster.Node{

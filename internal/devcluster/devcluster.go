@@ -6,6 +6,8 @@ package devcluster
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -33,8 +35,17 @@ type Spec struct {
 	// Nomad that needs root and the tools of iproute2; ErrNoNetworks tells that
 	// they are missing.
 	Networks bool
+	// Path are absolute directories in which the nodes' agents and tasks find
+	// programs, after those of this process's PATH.
+	Path []string
 	// Log receives the processes' or the stand-in's log lines; nil drops them.
 	Log func(line string)
+}
+
+// PathVariable is the nodes' PATH: inherited, and then those of the spec.
+func (s Spec) PathVariable(inherited string) string {
+	list := string(filepath.ListSeparator)
+	return strings.TrimPrefix(strings.Join(append([]string{inherited}, s.Path...), list), list)
 }
 
 // Node is one client.

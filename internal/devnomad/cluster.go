@@ -190,7 +190,7 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		cl := client.New(client.Config{
 			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: local.address, Capacity: capacity,
 			Clock: opts.Clock, Server: c.server, Log: c.spec.Log,
-			PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark()},
+			PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark(), "PATH=" + c.spec.PathVariable(os.Getenv("PATH"))}, Path: c.spec.Path,
 		})
 		c.clients = append(c.clients, cl)
 		c.mu.Lock()

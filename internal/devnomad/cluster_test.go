@@ -154,6 +154,27 @@ func TestTaskEnvironment(t *testing.T) {
 	}
 }
 
+// TestSpecPath: commands are found in the directories that the cluster is given,
+// by their names alone, after those of the machine.
+func TestSpecPath(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"own-tool", "true"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho found; command -v own-tool\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := startSpec(t, devcluster.Spec{DataDir: t.TempDir(), Path: []string{dir}, Nodes: []devcluster.Node{{Name: "a"}}}, devnomad.Options{})
+	for command, want := range map[string]string{"own-tool": "found\n" + filepath.Join(dir, "own-tool") + "\n", "true": ""} {
+		j := job("path-"+command, api.JobTypeBatch, 1, "")
+		j.TaskGroups[0].Tasks[0].Config = map[string]any{"command": command}
+		register(t, c, j)
+		a := reach(t, c, *j.ID, api.AllocClientStatusComplete, 1)[0]
+		if got := logs(t, c, a.ID, "stdout"); got != want {
+			t.Errorf("%s printed %q, want %q", command, got, want)
+		}
+	}
+}
+
 // TestKill: kill_signal first, and after kill_timeout the whole process group.
 func TestKill(t *testing.T) {
 	c := start(t, devnomad.Options{}, 0, "a")

@@ -61,7 +61,12 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir, port st
 		}
 		source = "file:" + path
 	}
-	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl, Networks: play.networks}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	// Jobs that call it, as those with caravan join, need not say where it is.
+	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl, Networks: play.networks, Path: []string{filepath.Dir(self)}}
 	for _, name := range nodeNames {
 		// The seed makes each node's GPUs its own.
 		config := fmt.Sprintf("source    = %q\nmock_seed = %q", source, name)

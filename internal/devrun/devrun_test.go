@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 )
@@ -78,6 +80,54 @@ func TestStaysUp(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestTasksFindThisProgram: a task can call the running program by its name.
+func TestTasksFindThisProgram(t *testing.T) {
+	plugin := build(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, backend := range []string{devcluster.BackendDevNomad, devcluster.BackendNomad} {
+		t.Run(backend, func(t *testing.T) {
+			if _, ok := nomadproc.Find(); backend == devcluster.BackendNomad && !ok {
+				t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
+			}
+			t.Parallel()
+			cluster, err := startCluster(t.Context(), Options{Backend: backend, Plugin: plugin}, scenarios[ScenarioGang], t.TempDir(), "4656")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := cluster.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			task := api.NewTask("main", "raw_exec").SetConfig("command", filepath.Base(self)).SetConfig("args", []string{"-test.run=^$"})
+			job := api.NewBatchJob("calls-itself", "calls-itself", "global", 50).
+				AddTaskGroup(&api.TaskGroup{Name: new("main"), Tasks: []*api.Task{task}, RestartPolicy: &api.RestartPolicy{Attempts: new(0), Mode: new("fail")}})
+			if _, _, err := cluster.Client().Jobs().Register(job, nil); err != nil {
+				t.Fatal(err)
+			}
+			index := uint64(0)
+			for t.Context().Err() == nil {
+				allocs, meta, err := cluster.Client().Jobs().Allocations(*job.ID, true, &api.QueryOptions{WaitIndex: index})
+				if err != nil {
+					t.Fatal(err)
+				}
+				index = meta.LastIndex
+				for _, a := range allocs {
+					switch a.ClientStatus {
+					case api.AllocClientStatusComplete:
+						return
+					case api.AllocClientStatusFailed:
+						t.Fatalf("the task failed: %s", a.TaskStates["main"].Events[len(a.TaskStates["main"].Events)-1].DisplayMessage)
+					}
+				}
+			}
+		})
+	}
+}
 
 func TestBadOptions(t *testing.T) {
 	tests := map[string]struct {

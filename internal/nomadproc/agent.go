@@ -88,7 +88,7 @@ func (a *agent) start() error {
 // cleanEnv is our environment without what would configure an agent.
 func cleanEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		return strings.HasPrefix(kv, "NOMAD_") || strings.HasPrefix(kv, reaper.Variable+"=") || strings.HasPrefix(kv, "TMPDIR=")
+		return strings.HasPrefix(kv, "NOMAD_") || strings.HasPrefix(kv, reaper.Variable+"=") || strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "PATH=")
 	})
 }
 

@@ -88,7 +88,7 @@ func Start(ctx context.Context, bin string, spec devcluster.Spec) (*Cluster, err
 	if c.reaper, err = reaper.StartWithNetwork(prefix, dir, remove...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if err := c.start(ctx, bin, dir, []string{c.reaper.Mark(), "TMPDIR=" + tmp}, spec); err != nil {
+	if err := c.start(ctx, bin, dir, []string{c.reaper.Mark(), "TMPDIR=" + tmp, "PATH=" + spec.PathVariable(os.Getenv("PATH"))}, spec); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil

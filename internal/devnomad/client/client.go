@@ -46,6 +46,9 @@ type Config struct {
 	// PluginEnv and TaskEnv are added to the environment of those processes,
 	// as NAME=VALUE.
 	PluginEnv, TaskEnv []string
+	// Path are directories in which raw_exec finds commands, after those of this
+	// process's PATH.
+	Path []string
 }
 
 // Capacity is what a node has to give.

@@ -180,6 +180,7 @@ func (t *taskRunner) command(env map[string]string) (*exec.Cmd, []*os.File, erro
 	if local := filepath.Join(t.dir, path); !filepath.IsAbs(path) && strings.Contains(path, "/") {
 		path = local
 	}
+	path = t.lookUp(path)
 	cmd := exec.Command(path, args...)
 	cmd.Dir = t.dir
 	if wd, _ := t.task.Config["work_dir"].(string); wd != "" {
@@ -201,4 +202,18 @@ func (t *taskRunner) command(env map[string]string) (*exec.Cmd, []*os.File, erro
 	}
 	cmd.Stdout, cmd.Stderr = logs[0], logs[1]
 	return cmd, logs, nil
+}
+
+// lookUp finds a command that is a bare name where the agent's PATH has it. One
+// that is nowhere stays as it is, for the start to say so.
+func (t *taskRunner) lookUp(name string) string {
+	if _, err := exec.LookPath(name); err == nil || strings.Contains(name, "/") {
+		return name
+	}
+	for _, dir := range t.r.c.cfg.Path {
+		if path := filepath.Join(dir, name); unix.Access(path, unix.X_OK) == nil {
+			return path
+		}
+	}
+	return name
 }
