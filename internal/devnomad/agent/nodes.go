@@ -22,6 +22,7 @@ func (a *Agent) routeNodes() {
 	a.handle("DELETE /v1/node/pool/{name}", "node:write", a.deletePool)
 	a.handle("GET /v1/node/pool/{name}/nodes", "node:read", a.listNodes)
 	a.handle("any /v1/client/metadata", "node:write", a.metadata)
+	a.handle("GET /v1/client/stats", "node:read", a.hostStats)
 }
 
 // nodeOrPool tells /v1/node/:id/allocations from /v1/node/pool/:name.
@@ -151,6 +152,20 @@ func (a *Agent) metadata(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	merged, dynamic, static := c.SetMeta(req.Meta)
 	return &api.NodeMetaResponse{Meta: merged, Dynamic: dynamic, Static: static}, nil
+}
+
+// hostStats are those of the node that is named. The servers are no clients, so
+// that there is no node of their own.
+func (a *Agent) hostStats(_ http.ResponseWriter, r *http.Request) (any, error) {
+	id := r.URL.Query().Get("node_id")
+	if id == "" {
+		return nil, codef(400, "No local Node and node_id not provided")
+	}
+	c := a.cfg.Client(id)
+	if c == nil {
+		return nil, codef(404, "Unknown node %q", id)
+	}
+	return c.HostStats(r.Context())
 }
 
 func (a *Agent) listPools(w http.ResponseWriter, r *http.Request) (any, error) {

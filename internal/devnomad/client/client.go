@@ -59,7 +59,8 @@ type Capacity struct {
 // Client is one node. Its tasks live on while it is stopped, as the processes
 // of a killed agent do.
 type Client struct {
-	cfg Config
+	cfg     Config
+	started time.Time // when the client was made, as the node's boot
 
 	mu      sync.Mutex
 	running bool
@@ -83,7 +84,7 @@ type Client struct {
 // New returns a client that is not started.
 func New(cfg Config) *Client {
 	return &Client{
-		cfg: cfg, dynamic: map[string]*string{}, runners: map[string]*allocRunner{},
+		cfg: cfg, started: cfg.Clock.Now(), dynamic: map[string]*string{}, runners: map[string]*allocRunner{},
 		dirty: map[string]*api.Allocation{}, flush: make(chan struct{}, 1),
 		up: make(chan struct{}), linked: make(chan struct{}), drivers: map[string]*driverHost{}, handles: map[string]host.Handle{},
 	}

@@ -348,6 +348,7 @@ func (r *run) updateInPlace(tg *api.TaskGroup, a *api.Allocation) *api.Allocatio
 		}
 	}
 	u.AllocatedResources = &res
+	setTotals(&u)
 	u.Metrics = &m.AllocationMetric
 	return &u
 }

@@ -136,6 +136,7 @@ func (r *run) newAlloc(job *api.Job, tg *api.TaskGroup, name string, o *option, 
 		AllocatedResources: o.res, Metrics: &metric,
 		DesiredStatus: api.AllocDesiredStatusRun, ClientStatus: api.AllocClientStatusPending,
 	}
+	setTotals(a)
 	for _, victim := range o.preempt {
 		a.PreemptedAllocations = append(a.PreemptedAllocations, victim.ID)
 		r.stop(Stop{Alloc: victim, PreemptedBy: a.ID})
