@@ -267,7 +267,14 @@ func (j *job) adopt(live int) *Step {
 	rec := j.submission(orig)
 	step.Put, step.ReadSource, step.Version = rec, true, int(deref(j.cur.Version))
 	gated := rewrite.IsGated(j.cur)
+	vain := j.inVain()
 	switch {
+	case live > 0 && vain != "":
+		rec.Phase, rec.Reason = record.PhaseRollback, vain
+		rec.Note(j.now(), string(KindRollback), vain)
+		if !gated {
+			step.Register, err = j.gated(orig)
+		}
 	case j.m.Adopted, live > 0 && j.m.Model.Gang == model.GangNone:
 		rec.Phase, rec.PlacedHash, rec.Unpinned = record.PhaseRunning, rec.SpecHash, true
 		for _, s := range j.m.Members {

@@ -221,6 +221,9 @@ func (j *job) repin() *Step {
 
 // running: nothing to do as long as every gang is whole.
 func (j *job) running() *Step {
+	if vain := j.inVain(); vain != "" {
+		return j.fail(vain, blameCluster, "")
+	}
 	if j.rec.Unpinned {
 		return j.unpinned()
 	}

@@ -122,7 +122,8 @@ func (g *Gateway) changeOf(r *http.Request, s *submission, rec *record.Record, c
 		return updates(before, s.original, func(u *api.DesiredUpdates, common int) { u.Ignore = uint64(common) }),
 			"Caravan: unchanged; registering it again changes nothing.", nil
 	}
-	if live(current) && rec != nil {
+	heals := rec != nil && inVain(rec, current)
+	if live(current) && rec != nil && !heals {
 		size, err := g.resize(r, s, rec, current)
 		var p *problem
 		switch {
@@ -134,7 +135,7 @@ func (g *Gateway) changeOf(r *http.Request, s *submission, rec *record.Record, c
 			return size.change, strings.Replace(size.note, "Caravan: resized", "Caravan: would be resized", 1), nil
 		}
 	}
-	if live(current) && rec != nil && g.mayKeep(s, rec) {
+	if live(current) && rec != nil && !heals && g.mayKeep(s, rec) {
 		change, err := g.keptChange(r, s, rec, current)
 		if err != nil {
 			return nil, "", problemf(http.StatusServiceUnavailable, "Caravan could not plan job %q: %v. Try again in a moment.", s.id, err)

@@ -192,7 +192,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 	}
 	g.findSource(r.Context(), s, current)
 	next := g.newRecord(r, s, rec, current)
-	if live(current) && rec != nil {
+	if live(current) && rec != nil && !inVain(rec, current) {
 		size, err := g.resize(r, s, rec, current)
 		if err != nil {
 			return outcome{}, err
@@ -281,7 +281,14 @@ func live(job *api.Job) bool {
 // same specification.
 func same(s *submission, rec *record.Record, current *api.Job) bool {
 	// A job that is held because it has failed too often is tried again.
-	return rec != nil && live(current) && s.hash == rec.SpecHash && rec.Held == ""
+	return rec != nil && live(current) && s.hash == rec.SpecHash && rec.Held == "" && !inVain(rec, current)
+}
+
+// inVain says whether what runs of a job waits for its gang without an identity
+// to join it with: it came past the gateway, and no version of it can go on.
+func inVain(rec *record.Record, current *api.Job) bool {
+	_, task := rewrite.Unidentified(current)
+	return task != "" && rec.Phase != record.PhaseReleased
 }
 
 // newRecord is the record of a new submission, still without its place in the

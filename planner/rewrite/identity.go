@@ -99,3 +99,23 @@ func keepIdentities(job, cur *api.Job) {
 		}
 	}
 }
+
+// Unidentified names the first task of a job, as it is in Nomad, that waits for
+// its gang and has no workload identity to join it with, so that it waits in
+// vain; both are "" if there is none. Such a job came past the gateway.
+func Unidentified(job *api.Job) (group, task string) {
+	if job == nil {
+		return "", ""
+	}
+	for _, g := range job.TaskGroups {
+		if g == nil || gangspec.Count(g) == 0 {
+			continue
+		}
+		for _, t := range g.Tasks {
+			if t != nil && t.Driver == gangspec.DriverName && t.Config["member"] != "none" && !hasIdentity(t) {
+				return nameOf(g), t.Name
+			}
+		}
+	}
+	return "", ""
+}
