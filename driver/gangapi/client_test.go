@@ -253,8 +253,12 @@ func TestNoIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlanner(t)
 			c := newClient(t, func(c *Config) { c.IdentityFile = file }, p.URL)
-			if _, err := c.Join(t.Context(), JoinRequest{}); !errors.Is(err, ErrNoIdentity) {
+			_, err := c.Join(t.Context(), JoinRequest{})
+			if !errors.Is(err, ErrNoIdentity) {
 				t.Errorf("error %v, want %v", err, ErrNoIdentity)
+			}
+			if told := strings.Contains(err.Error(), "no workload identity at "+file+": the job was not submitted through Caravan's gateway"); told != (name == "missing") {
+				t.Errorf("error %q", err)
 			}
 			if got := p.requests(); len(got) > 0 {
 				t.Errorf("the planner was asked: %q", got)

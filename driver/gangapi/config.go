@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -108,10 +109,23 @@ func (c Config) tls() (*tls.Config, error) {
 
 const maxIdentity = 64 << 10
 
+// missingIdentity is the path at which there is no workload identity.
+type missingIdentity string
+
+func (m missingIdentity) Error() string {
+	return fmt.Sprintf("no workload identity at %s: the job was not submitted through Caravan's gateway, or has no identity block named %s", string(m), IdentityName)
+}
+
+func (missingIdentity) Unwrap() error { return ErrNoIdentity }
+
 // identity reads the token. What is not one, for instance while the file is
 // being replaced, is not sent.
 func (c Config) identity() (string, error) {
 	info, err := os.Stat(c.IdentityFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Nomad writes it before it starts the task.
+		return "", missingIdentity(c.IdentityFile)
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNoIdentity, err)
 	}

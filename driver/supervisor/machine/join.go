@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func (m *Machine) onJoin(in JoinAnswered) {
 	}
 	if err != nil {
 		m.barrier.failures++
-		m.wait(fmt.Sprintf("the planner gives no answer that can be used: %s; trying again", short(err.Error())))
+		m.wait(unansweredText(err))
 		m.poll(0)
 		return
 	}
@@ -97,6 +98,15 @@ func (m *Machine) onJoin(in JoinAnswered) {
 	default:
 		m.admitted(a)
 	}
+}
+
+// unansweredText says why there is no answer. A planner that finds out that the
+// member has no identity places its job anew, so that is waited for like a planner.
+func unansweredText(err error) string {
+	if errors.Is(err, gangapi.ErrNoIdentity) {
+		return short(err.Error()) + "; waiting for the planner to place the job anew with it"
+	}
+	return fmt.Sprintf("the planner gives no answer that can be used: %s; trying again", short(err.Error()))
 }
 
 // checkJoin finds answers that cannot be meant for this member, which count as

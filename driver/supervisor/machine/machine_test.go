@@ -163,6 +163,10 @@ func TestWords(t *testing.T) {
 			steps: []step{{in: JoinAnswered{Attempt: 1, Err: errors.New("planner cannot be reached:\n connection\x00 refused \xff")}}},
 			want:  "the planner gives no answer that can be used: planner cannot be reached: connection? refused ?; trying again",
 		},
+		"no identity": {
+			steps: []step{{in: JoinAnswered{Attempt: 1, Err: fmt.Errorf("none at PATH: %w", gangapi.ErrNoIdentity)}}},
+			want:  "none at PATH: read workload identity; waiting for the planner to place the job anew with it",
+		},
 		"join timeout": {
 			steps: []step{
 				{at: 1 * sec, in: joined(1, gangapi.JoinAnswer{State: gangapi.JoinWaiting, Joined: 3, Size: 4})},
