@@ -28,7 +28,7 @@ func (st *state) wait(m *Managed, origins origins) {
 			continue
 		}
 		fence := gangspec.Fence(m.Record.Original, origins.of(a).group)
-		if until := n.statusAt.Add(fence).UTC(); fence > 0 && until.After(m.Model.RetryAfter) {
+		if until := n.cutOffAt.Add(fence).UTC(); fence > 0 && until.After(m.Model.RetryAfter) {
 			m.Model.RetryAfter = until
 			m.Model.RetryFor = fmt.Sprintf("the fence of %s", cmp.Or(n.model.Name, a.NodeID))
 		}

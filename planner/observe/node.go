@@ -41,13 +41,15 @@ type nodeEntry struct {
 	status      string
 	// statusAt is when the status was last set.
 	statusAt time.Time
+	// cutOffAt is when the servers missed a node that is cut off.
+	cutOffAt time.Time
 	model    model.Node
 	ref      NodeRef
 	warnings []Warning
 }
 
 func (r *nodeReader) read(n *api.Node) *nodeEntry {
-	e := &nodeEntry{modifyIndex: n.ModifyIndex, createIndex: n.CreateIndex, status: n.Status, statusAt: time.Unix(n.StatusUpdatedAt, 0)}
+	e := &nodeEntry{modifyIndex: n.ModifyIndex, createIndex: n.CreateIndex, status: n.Status, statusAt: time.Unix(n.StatusUpdatedAt, 0), cutOffAt: time.Unix(n.StatusUpdatedAt, 0)}
 	e.model = model.Node{
 		ID: n.ID, Name: n.Name,
 		Datacenter:    r.word(n.Datacenter),

@@ -45,6 +45,7 @@ type Observer struct {
 
 	// mu lets one Refresh at a time.
 	mu     sync.Mutex
+	nodes  nodeWatch
 	reader nodeReader
 	state  *state
 	// refused: Nomad has refused something since the rights were looked at.
@@ -82,9 +83,10 @@ func New(opts Options) *Observer {
 func (o *Observer) Refresh(ctx context.Context) (*View, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next, err := o.read(ctx, o.state)
+	next, err := o.read(ctx, o.state, o.nodes.look(o.now()))
 	o.refused = errors.Is(err, ErrDenied)
 	if err != nil {
+		o.nodes.failed()
 		return nil, err
 	}
 	o.state = next
@@ -112,10 +114,16 @@ func (o *Observer) watch(ctx context.Context, p part, wake func()) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = minRetry, maxRetry
 	var seen uint64
+	if p == partNodes {
+		defer o.nodes.broke()
+	}
 	for ctx.Err() == nil {
 		index, err := o.src.index(ctx, p, seen)
 		if err != nil {
 			seen = 0
+			if p == partNodes {
+				o.nodes.broke()
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(wait.NextBackOff()):
@@ -123,6 +131,9 @@ func (o *Observer) watch(ctx context.Context, p part, wake func()) {
 			continue
 		}
 		wait.Reset()
+		if p == partNodes {
+			o.nodes.answered(index != seen, o.now())
+		}
 		if index != seen {
 			wake()
 		}

@@ -77,8 +77,9 @@ func (st *state) allocModels(now time.Time) (out []model.Alloc, next time.Time) 
 	return out, next
 }
 
-// read makes the next state. What has not changed since old is taken over.
-func (o *Observer) read(ctx context.Context, old *state) (*state, error) {
+// read makes the next state. What has not changed since old is taken over;
+// unbroken says that every change of a node since then was looked at.
+func (o *Observer) read(ctx context.Context, old *state, unbroken bool) (*state, error) {
 	changed, err := o.changed(ctx, old)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (o *Observer) read(ctx context.Context, old *state) (*state, error) {
 		return nil, err
 	}
 	if changed[partNodes] {
-		if err := o.readNodes(ctx, old, &st, nodes); err != nil {
+		if err := o.readNodes(ctx, old, &st, nodes, unbroken); err != nil {
 			return nil, err
 		}
 	}
@@ -199,7 +200,7 @@ func (o *Observer) readRecords(ctx context.Context, st *state) error {
 	return nil
 }
 
-func (o *Observer) readNodes(ctx context.Context, old, st *state, list []*api.NodeListStub) error {
+func (o *Observer) readNodes(ctx context.Context, old, st *state, list []*api.NodeListStub, unbroken bool) error {
 	details := make([]*api.Node, len(list))
 	err := each(ctx, list, func(ctx context.Context, i int, n *api.NodeListStub) (err error) {
 		if known := old.nodes[n.ID]; known == nil || known.modifyIndex != n.ModifyIndex {
@@ -216,6 +217,7 @@ func (o *Observer) readNodes(ctx context.Context, old, st *state, list []*api.No
 		switch {
 		case details[i] != nil:
 			st.nodes[n.ID] = o.reader.read(details[i])
+			st.nodes[n.ID].follow(known, unbroken)
 		case known != nil && known.modifyIndex == n.ModifyIndex:
 			st.nodes[n.ID] = known
 		}
