@@ -2,6 +2,7 @@ package exec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -77,10 +78,42 @@ func (w *Workload) freeze(ctx context.Context) error {
 	if !ok {
 		return w.stopAll(ctx)
 	}
-	if err := writeExisting(f.file, f.freeze); err != nil {
-		return err
+	if f.file != f.state {
+		if err := writeExisting(f.file, f.freeze); err != nil {
+			return err
+		}
+		return waitFor(ctx, f.state, f.frozen)
 	}
-	return waitFor(ctx, f.state, f.frozen)
+	return f.insist(ctx)
+}
+
+const (
+	// freezeTry is how long one try may take, and thawEvery after how many of them
+	// all are let go first.
+	freezeTry = 200 * time.Millisecond
+	thawEvery = 5
+)
+
+// insist freezes with cgroup v1: a process that is busy in the kernel, or forks,
+// can leave the group half frozen until it is told again (the kernel's
+// cgroup-v1/freezer-subsystem document leaves that to its users).
+func (f freezer) insist(ctx context.Context) error {
+	for try := 1; ; try++ {
+		if err := writeExisting(f.file, f.freeze); err != nil {
+			return err
+		}
+		once, cancel := context.WithTimeout(ctx, freezeTry)
+		err := waitFor(once, f.state, f.frozen)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if try%thawEvery == 0 {
+			if err := writeExisting(f.file, f.thaw); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // thaw does not wait: the kernel resumes processes before the write returns.
