@@ -258,14 +258,19 @@ func (r *real) gang(t *testing.T) {
 	r.purge("gang")
 }
 
+// purge stops the job first, so that nobody has to wait for its kill_timeout.
 func (r *real) purge(job string) {
 	r.t.Helper()
-	if _, _, err := r.client.Jobs().Deregister(job, true, nil); err != nil {
-		r.t.Fatal(err)
+	free := func(v *observe.View) bool {
+		return !slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == job })
 	}
-	r.until("forgotten, and its GPUs free", func(v *observe.View) bool {
-		return gone(job)(v) && !slices.ContainsFunc(v.Snapshot.Allocs, func(a model.Alloc) bool { return a.Job == job })
-	})
+	for _, forget := range []bool{false, true} {
+		if _, _, err := r.client.Jobs().Deregister(job, forget, nil); err != nil {
+			r.t.Fatal(err)
+		}
+		r.until("its GPUs are free", free)
+	}
+	r.until("forgotten", gone(job))
 }
 
 func (r *real) parts(t *testing.T) {

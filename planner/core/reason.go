@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
@@ -273,10 +274,18 @@ func (c *cycle) holderList(j *model.Job, node int32) string {
 		return h.text
 	}
 	masks := map[string]uint64{}
+	until := map[string]time.Time{}
 	var jobs []jobKey
 	for _, h := range c.holders(node) {
+		name := c.holderName(j, h.job, h.alloc)
+		if h.on != nil && !h.on.Until.IsZero() {
+			name = "the purged job " + jobName(h.job)
+			if h.on.Until.After(until[name]) {
+				until[name] = h.on.Until
+			}
+		}
 		// One that is being replaced holds the same GPUs twice.
-		masks[c.holderName(j, h.job, h.alloc)] |= h.gpus
+		masks[name] |= h.gpus
 		jobs = append(jobs, h.job)
 	}
 	for _, i := range at {
@@ -297,6 +306,9 @@ func (c *cycle) holderList(j *model.Job, node int32) string {
 	})
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s holds %s", name, plural(gpus[name], "GPU"))
+		if at := until[name]; !at.IsZero() {
+			names[i] += fmt.Sprintf(" until %s, when it has had its kill_timeout", at.UTC().Format(time.TimeOnly))
+		}
 	}
 	text := nameList(names)
 	if !slices.Contains(jobs, self) {

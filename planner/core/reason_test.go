@@ -2,6 +2,7 @@ package core
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -38,6 +39,18 @@ func TestReasons(t *testing.T) {
 				s.Allocs = append(s.Allocs, old)
 			},
 			want:     "needs 1 member with 4 GPUs; node b1/r1/n1 comes nearest with 0 GPUs free; it can start when n1 has room (a holds 4 GPUs); kept for it: n1",
+			filtered: map[string]int{"too few free GPUs": 1},
+		},
+		"a purged job has its kill_timeout": {
+			cluster: "b1 r1 n1 aaab", jobs: "M 1x4", job: "M",
+			set: func(_ *model.Job, s *model.Snapshot) {
+				for i := range s.Allocs {
+					if a := &s.Allocs[i]; a.Job == "a" {
+						a.Stopping, a.Until = true, time.Date(2026, 1, 1, 12, 3, 4+i, 0, time.UTC)
+					}
+				}
+			},
+			want:     "needs 1 member with 4 GPUs; node b1/r1/n1 comes nearest with 0 GPUs free; it can start when n1 has room (the purged job a holds 3 GPUs until 12:03:06, when it has had its kill_timeout, b holds 1 GPU); kept for it: n1",
 			filtered: map[string]int{"too few free GPUs": 1},
 		},
 		"no room for one": {

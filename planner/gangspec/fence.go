@@ -51,11 +51,7 @@ func taskFence(g *api.TaskGroup, t *api.Task) time.Duration {
 	if after == 0 {
 		return 0
 	}
-	kill := defaultKillTimeout
-	if t.KillTimeout != nil {
-		kill = *t.KillTimeout
-	}
-	return after + kill
+	return after + killTimeout(t)
 }
 
 // nomadFence is when Nomad's client stops the group by itself.

@@ -31,6 +31,8 @@ type state struct {
 	allocsSeen  map[digest]*api.AllocationListStub
 	allocsByJob map[jobKey][]*api.AllocationListStub
 	models      map[string]allocEntry
+	// purged are allocations that Nomad forgot before they had ended, by ID.
+	purged []*purgedAlloc
 
 	unseen     []Unseen
 	aclsOff    bool
@@ -69,12 +71,11 @@ func (st *state) allocModels(now time.Time) (out []model.Alloc, next time.Time) 
 			out = append(out, e.model)
 		} else if holds, until := st.fenced(a, now); holds {
 			out = append(out, held(a, AllocLost, st.phases(a)))
-			if !until.IsZero() && (next.IsZero() || until.Before(next)) {
-				next = until
-			}
+			next = sooner(next, until)
 		}
 	}
-	return out, next
+	gone, ends := st.purgedModels(now)
+	return append(out, gone...), sooner(next, ends)
 }
 
 // read makes the next state. What has not changed since old is taken over;
@@ -120,6 +121,7 @@ func (o *Observer) read(ctx context.Context, old *state, unbroken bool) (*state,
 		return nil, err
 	}
 	st.indexAllocs(old)
+	st.rememberPurged(old, o.now())
 	return &st, nil
 }
 

@@ -47,7 +47,8 @@ type View struct {
 	// Unseen are the namespaces that the planner may not read.
 	Unseen []Unseen
 	// FenceEnds is when the first allocation ceases to be fenced whose node has
-	// come back and whose client has not spoken of it; zero: there is none.
+	// come back and whose client has not spoken of it, or that was purged before it
+	// had ended; zero: there is none.
 	FenceEnds time.Time
 	// Warnings are faults that an operator should see and that stop nothing.
 	Warnings []Warning

@@ -137,4 +137,9 @@ type Alloc struct {
 	// Lost is set when the node's client is cut off: the member counts as gone
 	// for its gang, but its GPUs stay fenced.
 	Lost bool `json:"lost,omitempty"`
+	// Until is set on one that is stopping and that Nomad has forgotten, with its
+	// job as a rule (nomad job stop -purge), before its client had said that it
+	// ended: when it will have ended for sure. It holds everything until it is
+	// left out of the Snapshot.
+	Until time.Time `json:"until,omitzero"`
 }
