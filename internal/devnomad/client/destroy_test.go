@@ -119,10 +119,15 @@ func TestDestroyWaitsForTheProcessGroup(t *testing.T) {
 		return err == nil && strings.HasSuffix(string(raw), "done\n")
 	})
 	group := 0
-	for _, r := range c.runners {
-		group = r.tasks["main"].running().(*rawTask).pid()
-	}
-	if group == 0 || !groupLives(group) {
+	eventually(t, "the task is known to run", func() bool {
+		for _, r := range c.runners {
+			if p, ok := r.tasks["main"].running().(*rawTask); ok {
+				group = p.pid()
+			}
+		}
+		return group != 0
+	})
+	if !groupLives(group) {
 		t.Fatalf("process group %d is not seen", group)
 	}
 	c.Destroy()
