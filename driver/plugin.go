@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/driver/config"
 	"github.com/caravan-sched/caravan/driver/container"
 	"github.com/caravan-sched/caravan/driver/exec"
@@ -68,7 +69,7 @@ func (p *Plugin) ConfigSchema() *hclspec.Spec { return config.PluginSchema() }
 
 // SetConfig implements base.Plugin.
 func (p *Plugin) SetConfig(_ context.Context, cfg base.Config) error {
-	c, err := config.ReadPlugin(cfg)
+	c, err := config.ReadPlugin(cfg, refusesSource)
 	if err != nil {
 		return err
 	}
@@ -76,6 +77,14 @@ func (p *Plugin) SetConfig(_ context.Context, cfg base.Config) error {
 	defer p.mu.Unlock()
 	p.cfg, p.compute = c, computeOf(cfg.Driver)
 	return nil
+}
+
+// refusesSource says what is allowed in place of a source of GPUs, "" if it is.
+func refusesSource(name string) string {
+	if nvml.ValidSource(name) {
+		return ""
+	}
+	return nvml.Sources()
 }
 
 // TaskConfigSchema implements driver.Plugin.

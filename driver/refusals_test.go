@@ -25,7 +25,7 @@ func TestRefusals(t *testing.T) {
 				t.Network = &driver.NetworkIsolation{Mode: driver.NetworkGroup, Path: "/not/here"}
 				t.Resources.Linux.CPUQuota = 5
 			},
-			want: []string{"no-such-command", "/not/here", "many", "no-such-user", "/nor/there", "network_namespace", "cpu_quota"},
+			want: []string{`config.command: "no-such-command"`, `config.work_dir: "/not/here"`, `ulimit.nofile is "many"`, `user: "no-such-user"`, "/nor/there", "network_namespace", "cpu_quota"},
 		},
 		"the operator forbids it": {
 			plugin: "denied_users = [\"root\"]\nruntimes = [\"docker\"]",

@@ -101,7 +101,33 @@ func (p *Plugin) describe(ctx context.Context, t driver.TaskConfig, cfg config.P
 	if c.Image != "" {
 		return p.contain(ctx, t, c, s)
 	}
-	return s, errors.Join(s.Validate(), exec.Check(withID(s.Workload)))
+	return s, errors.Join(s.Validate(), asWritten(exec.Check(withID(s.Workload))))
+}
+
+// written are the keys of a job that fields of a workload come from, by the
+// fields' names.
+var written = map[string]string{
+	"dir": "config.work_dir", "ulimits": "config.ulimit", "command": "config.command", "args": "config.args",
+	"pid_namespace": "config.pid_namespace", "mount_namespace": "config.mount_namespace",
+	"restrict_devices": "config.device_isolation", "user": "user", "env": "env",
+}
+
+// asWritten names in an error what its reader can change: keys of the job, not
+// fields of a workload.
+func asWritten(err error) error {
+	var spec *exec.SpecError
+	if !errors.As(err, &spec) {
+		return err
+	}
+	out := &exec.SpecError{}
+	for _, f := range spec.Faults {
+		field := strings.IndexAny(f.Field+".", ".[")
+		if key, ok := written[f.Field[:field]]; ok {
+			f.Field = key + f.Field[field:]
+		}
+		out.Faults = append(out.Faults, f)
+	}
+	return out
 }
 
 // withID is the workload as the supervisor will start it, for checks.

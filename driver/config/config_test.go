@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
@@ -61,7 +62,12 @@ func readPlugin(t *testing.T, hcl string) (Plugin, error) {
 	if err != nil {
 		return Plugin{}, err
 	}
-	return ReadPlugin(base.Config{Raw: raw})
+	return ReadPlugin(base.Config{Raw: raw}, func(name string) string {
+		if nvml.ValidSource(name) {
+			return ""
+		}
+		return nvml.Sources()
+	})
 }
 
 func mustPlugin(t *testing.T, hcl string) Plugin {

@@ -11,21 +11,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faults collects what is wrong with a configuration.
-type faults []error
-
-func (f *faults) add(key string, value any, allowed string) {
-	*f = append(*f, fmt.Errorf("%s is %q: allowed is %s", key, fmt.Sprint(value), allowed))
+// Fault is a value of a configuration that cannot be used.
+type Fault struct {
+	// Key is the option's, those of blocks after their block's name and a dot.
+	Key, Value string
+	// Allowed says what could stand there instead.
+	Allowed string
 }
 
-// err is nil without faults. They come in an order of their own, so that one
-// configuration always has one error.
+// Error implements error.
+func (f Fault) Error() string {
+	return fmt.Sprintf("%s is %q: allowed is %s", f.Key, f.Value, f.Allowed)
+}
+
+// faults collects what is wrong with a configuration.
+type faults []Fault
+
+func (f *faults) add(key string, value any, allowed string) {
+	*f = append(*f, Fault{Key: key, Value: fmt.Sprint(value), Allowed: allowed})
+}
+
+// sorted is an order of their own, so that one configuration always has one
+// error.
+func (f faults) sorted() faults {
+	slices.SortStableFunc(f, func(a, b Fault) int { return strings.Compare(a.Error(), b.Error()) })
+	return f
+}
+
+// err is nil without faults.
 func (f faults) err(what string) error {
 	if len(f) == 0 {
 		return nil
 	}
-	slices.SortFunc(f, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return fmt.Errorf("read %s: %w", what, errors.Join(f...))
+	all := make([]error, len(f))
+	for i, fault := range f.sorted() {
+		all[i] = fault
+	}
+	return fmt.Errorf("read %s: %w", what, errors.Join(all...))
 }
 
 // mostDuration is longer than anything waits; it keeps sums of durations from

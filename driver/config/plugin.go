@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caravan-sched/caravan/devicegpu/nvml"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
 )
@@ -106,17 +105,23 @@ type Plugin struct {
 	GPUSource, MockSeed, MockFaults string
 }
 
+// realGPUs is the source of GPUs that are there.
+const realGPUs = "nvml"
+
 // SimulatedGPUs says that the node's GPUs exist in name only.
-func (p Plugin) SimulatedGPUs() bool { return p.GPUSource != nvml.SourceNVML }
+func (p Plugin) SimulatedGPUs() bool { return p.GPUSource != realGPUs }
 
 // PluginSchema describes the plugin block to Nomad.
 func PluginSchema() *hclspec.Spec { return Schema(PluginOptions) }
 
-// ReadPlugin reads the plugin block. The error lists every fault.
-func ReadPlugin(cfg base.Config) (Plugin, error) {
+// ReadPlugin reads the plugin block. The error lists every fault. refusesSource
+// says which names are allowed for a source of GPUs, "" if this one is: the
+// sources bring libraries with them that other readers of configurations do
+// without.
+func ReadPlugin(cfg base.Config, refusesSource func(name string) (allowed string)) (Plugin, error) {
 	raw := rawPlugin{
 		Enabled: true, Cgroups: true, StateDir: "/run/nomad-driver-caravan", JoinTimeout: "10m", FenceAfter: "60s",
-		Runtimes: slices.Clone(Runtimes), GPUSource: nvml.SourceNVML,
+		Runtimes: slices.Clone(Runtimes), GPUSource: realGPUs,
 	}
 	if err := cfg.Decode(&raw); err != nil {
 		return Plugin{}, err
@@ -155,8 +160,8 @@ func ReadPlugin(cfg base.Config) (Plugin, error) {
 	if !filepath.IsAbs(out.StateDir) {
 		f.add("state_dir", out.StateDir, "an absolute path")
 	}
-	if !nvml.ValidSource(out.GPUSource) {
-		f.add("gpu_source", out.GPUSource, nvml.Sources())
+	if allowed := refusesSource(out.GPUSource); allowed != "" {
+		f.add("gpu_source", out.GPUSource, allowed)
 	}
 	for _, d := range out.AllowedDevices {
 		if _, err := filepath.Match(d, ""); err != nil || !filepath.IsAbs(d) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/driver/ulimit"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/driver"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
 )
@@ -139,18 +140,29 @@ type Preflight struct {
 // TaskSchema describes a task's config block to Nomad.
 func TaskSchema() *hclspec.Spec { return Schema(TaskOptions) }
 
+// unset is a config block without anything.
+func unset() rawTask {
+	return rawTask{DeviceIsolation: true, NUMAAffinity: true, Member: string(RoleRank), PortLabel: "rendezvous"}
+}
+
 // ReadTask reads a task's config block. The error lists every fault.
 func ReadTask(t driver.TaskConfig, plugin Plugin) (Task, error) {
-	raw := rawTask{DeviceIsolation: true, NUMAAffinity: true, Member: string(RoleRank), PortLabel: "rendezvous"}
+	raw := unset()
 	if err := t.Decode(&raw); err != nil {
 		return Task{}, err
 	}
+	out, f := raw.read(t.TaskDir(), plugin)
+	return out, f.err("the task's config block")
+}
+
+// read is the task in the directory dir, as far as there are no faults.
+func (raw rawTask) read(dir string, plugin Plugin) (Task, faults) {
 	var f faults
 	if raw.Checkpoint == nil {
 		raw.Checkpoint = &rawCheckpoint{Grace: "2m"}
 	}
 	out := Task{
-		Command: raw.Command, Args: raw.Args, WorkDir: below(t.TaskDir(), raw.WorkDir), Ulimit: raw.Ulimit,
+		Command: raw.Command, Args: raw.Args, WorkDir: below(dir, raw.WorkDir), Ulimit: raw.Ulimit,
 		PIDNamespace: raw.PIDNamespace, MountNamespace: raw.MountNamespace,
 		DeviceIsolation: raw.DeviceIsolation, NUMAAffinity: raw.NUMAAffinity,
 		Image: raw.Image, Runtime: raw.Runtime, Entrypoint: raw.Entrypoint, RuntimeArgs: raw.RuntimeArgs, ShmSize: raw.ShmSize,
@@ -165,13 +177,14 @@ func ReadTask(t driver.TaskConfig, plugin Plugin) (Task, error) {
 		f.add("fence_after", raw.FenceAfter, fmt.Sprintf("%q for never, or at least %s, as Nomad's own heartbeats may be that far apart", "0s", leastFence))
 	}
 	f.oneOf("member", raw.Member, roles)
-	f.paths(&out, t.TaskDir(), raw.Checkpoint.Paths)
+	f.paths(&out, dir, raw.Checkpoint.Paths)
 	f.preflight(&out, raw.Preflight)
 	f.workload(raw, plugin)
 	if raw.Processes < 0 || raw.Processes > mostProcesses {
 		f.add("processes", raw.Processes, fmt.Sprintf("0 to %d", mostProcesses))
 	}
-	return out, f.err("the task's config block")
+	f.ulimits(raw.Ulimit)
+	return out, f
 }
 
 // leastFence keeps a heartbeat that is late from ending a task: Nomad's clients
@@ -204,6 +217,16 @@ func (f *faults) workload(raw rawTask, plugin Plugin) {
 	}
 	if raw.PIDNamespace || raw.MountNamespace {
 		f.add("pid_namespace, mount_namespace", "true", "false with an image: a container has its own")
+	}
+}
+
+func (f *faults) ulimits(limits map[string]string) {
+	for name, value := range limits {
+		if _, known := ulimit.Resource(name); !known {
+			f.add("ulimit."+name, value, "a limit of "+strings.Join(ulimit.Names(), ", "))
+		} else if _, _, err := ulimit.Parse(value); err != nil {
+			f.add("ulimit."+name, value, `a number or "unlimited", or two of them as "SOFT:HARD", the first not above the second`)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caravan-sched/caravan/driver/ulimit"
 )
 
 // childName is the zeroth argument by which a binary that was run once more
@@ -150,7 +152,7 @@ func (c *childConfig) become() error {
 	catchSignals()
 	for _, l := range c.Rlimits {
 		limit := syscall.Rlimit{Cur: l.Soft, Max: l.Hard}
-		name := fmt.Sprintf("set ulimit %s to %s:%s", l.Name, limitText(l.Soft), limitText(l.Hard))
+		name := fmt.Sprintf("set ulimit %s to %s:%s", l.Name, ulimit.Text(l.Soft), ulimit.Text(l.Hard))
 		if err := step("ulimits."+l.Name, name, setrlimit(l.Resource, &limit)); err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/rewrite"
+	"github.com/caravan-sched/caravan/planner/taskcheck"
 )
 
 // launches says whether a job is a periodic one whose launches ask for managed
@@ -33,7 +33,7 @@ func (g *Gateway) gatePeriodic(job *api.Job) (*api.Job, *problem) {
 	if err != nil {
 		return nil, problemf(http.StatusBadRequest, "Job %q cannot be read: %v.", deref(job.ID), err)
 	}
-	if _, err := gangspec.Parse(child, g.cfg.Levels...); err != nil {
+	if _, err := taskcheck.Parse(child, g.cfg.Levels...); err != nil {
 		return nil, faultsOf(deref(job.ID), err)
 	}
 	if deref(job.Periodic.ProhibitOverlap) {

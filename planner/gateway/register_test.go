@@ -108,6 +108,24 @@ func TestFaultsAreAllListed(t *testing.T) {
 	}
 }
 
+// TestTaskConfigs: what the driver would refuse on the node, with the gang's GPUs
+// taken, is refused at once.
+func TestTaskConfigs(t *testing.T) {
+	r := newRig(t)
+	w := r.do("PUT", "/v1/jobs", registration(t, gang(func(j *api.Job) {
+		task := j.TaskGroups[0].Tasks[0]
+		task.Driver, task.Config = "caravan", map[string]any{"command": "x", "member": "king", "checkpoint": []map[string]any{{"signal": "SIGFOO"}}}
+	})))
+	for _, want := range []string{`config.member = "king": allowed is rank, follow, none`, `config.checkpoint.signal = "SIGFOO"`, "nothing was registered"} {
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("answer = %d %s, want 400 with %s", w.Code, w.Body, want)
+		}
+	}
+	if len(r.nomad.requests) != 0 || len(r.records.data) != 0 {
+		t.Errorf("%d requests, %d records, want none", len(r.nomad.requests), len(r.records.data))
+	}
+}
+
 func TestNothingStaysBehindWhenNomadRefuses(t *testing.T) {
 	before := record.Record{Namespace: "default", JobID: "train", SpecHash: "old", Phase: record.PhaseRunning, ModifyIndex: 5}
 	refuse := func(status int, text string, rehearsalToo bool) func(http.ResponseWriter, *http.Request, []byte) bool {

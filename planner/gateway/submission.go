@@ -13,6 +13,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/record"
 	"github.com/caravan-sched/caravan/planner/rewrite"
+	"github.com/caravan-sched/caravan/planner/taskcheck"
 )
 
 // submission is a managed job on its way in.
@@ -55,7 +56,7 @@ func (g *Gateway) newSubmission(r *http.Request, req api.JobRegisterRequest) (*s
 		id:        *req.Job.ID,
 		notes:     gangspec.Warnings(original),
 	}
-	if s.spec, err = gangspec.Parse(original, g.cfg.Levels...); err != nil {
+	if s.spec, err = taskcheck.Parse(original, g.cfg.Levels...); err != nil {
 		return nil, faultsOf(s.id, err)
 	}
 	return s, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/caravan-sched/caravan/internal/jobhcl"
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
 	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/taskcheck"
 )
 
 // checked is what `validate` prints as JSON, one for each file.
@@ -93,7 +94,7 @@ func check(jf *jobFile, r rules) checked {
 		c.Faults = append(c.Faults, jf.name+": "+f)
 	}
 	c.Warnings = idle(job)
-	spec, err := gangspec.Parse(job, r.levels...)
+	spec, err := taskcheck.Parse(job, r.levels...)
 	var faults *gangspec.Error
 	switch {
 	case errors.As(err, &faults):

@@ -25,6 +25,7 @@ func TestValidateKnowsNomadsRules(t *testing.T) {
 		"regular expression":   {[2]string{`type = "batch"`, "type = \"batch\"\n  constraint {\n    attribute = \"${node.unique.name}\"\n    operator = \"regexp\"\n    value = \"gpu-(\"\n  }"}, nil, `job: constraint on ${node.unique.name}: value = "gpu-(": allowed is a regular expression`},
 		"version of a device":  {[2]string{`count = var.gpus[0]`, "count = 1\n  affinity {\n    attribute = \"${device.attr.driver_version}\"\n    operator = \"version\"\n    value = \"new\"\n  }"}, nil, `device "nvidia/gpu" of task "t" of group "g": affinity on ${device.attr.driver_version}: value = "new": allowed is a version constraint`},
 		"everything is well":   {[2]string{}, nil, ""},
+		"config of a task":     {[2]string{`driver = "raw_exec"`, "driver = \"caravan\"\n      config {\n        command = \"x\"\n        processes = -1\n      }"}, nil, `task "t" of group "g": config.processes = "-1": allowed is 0 to 4096`},
 		"task without driver":  {[2]string{`driver = "raw_exec"`, ``}, nil, `task "t" of group "g": driver: one must be named`},
 		"task named like path": {[2]string{`task "t"`, `task "a/b"`}, nil, `task "a/b" of group "g": the name must not hold slashes`},
 	}
