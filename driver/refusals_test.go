@@ -18,14 +18,14 @@ func TestRefusals(t *testing.T) {
 		want         []string
 	}{
 		"the host lacks it all": {
-			task: "command = \"no-such-command\"\nwork_dir = \"/not/here\"\nulimit {\n nofile = \"many\"\n}",
+			task: "command = \"no-such-command\"\nwork_dir = \"/not/here\"\nulimit {\n nofile = \"9999999999999\"\n}",
 			change: func(t *driver.TaskConfig) {
 				t.User = "no-such-user"
 				t.Mounts = []driver.Mount{{HostPath: "/not/here", TaskPath: "/nor/there"}}
 				t.Network = &driver.NetworkIsolation{Mode: driver.NetworkGroup, Path: "/not/here"}
 				t.Resources.Linux.CPUQuota = 5
 			},
-			want: []string{`config.command: "no-such-command"`, `config.work_dir: "/not/here"`, `ulimit.nofile is "many"`, `user: "no-such-user"`, "/nor/there", "network_namespace", "cpu_quota"},
+			want: []string{`config.command: "no-such-command"`, `config.work_dir: "/not/here"`, `config.ulimit.nofile: "9999999999999" is above`, `user: "no-such-user"`, "/nor/there", "network_namespace", "cpu_quota"},
 		},
 		"the operator forbids it": {
 			plugin: "denied_users = [\"root\"]\nruntimes = [\"docker\"]",
