@@ -45,6 +45,12 @@ type run struct {
 	gpus  []string
 	// ends is when it will have stopped; zero while it is to run.
 	ends time.Time
+	// created is its index in Nomad.
+	created uint64
+	// purged: the servers have forgotten it, and it may run for killTime still.
+	purged bool
+	// seen is the latest planner that has seen it.
+	seen int
 	// sick: it has failed or completed, and is to be reported so.
 	status string
 }
@@ -158,9 +164,18 @@ func (n *node) sync() (moved bool) {
 		}
 	}
 	for id, r := range n.runs {
-		if r.of != n.id && n.forgotten(r.of) || r.of == n.id && !known[id] {
-			delete(n.runs, id) // collected: the client ends it at once
+		switch {
+		case r.of != n.id && n.forgotten(r.of):
+			delete(n.runs, id)
 			moved = true
+		case r.of != n.id || known[id]:
+		case r.ends.IsZero():
+			r.ends, r.purged = now.Add(killTime), true
+		case !now.Before(r.ends):
+			delete(n.runs, id)
+			moved = true
+		default:
+			r.purged = true
 		}
 	}
 	if len(reports) == 0 {
@@ -174,7 +189,7 @@ func (n *node) sync() (moved bool) {
 
 // begin starts an allocation, whose GPUs must be free.
 func (n *node) begin(a *api.Allocation) {
-	r := &run{id: a.ID, of: n.id, job: a.Namespace + "/" + a.JobID, group: a.TaskGroup, batch: *a.Job.Type == api.JobTypeBatch, gpus: gpusOf(a)}
+	r := &run{id: a.ID, of: n.id, job: a.Namespace + "/" + a.JobID, group: a.TaskGroup, batch: *a.Job.Type == api.JobTypeBatch, gpus: gpusOf(a), created: a.CreateIndex}
 	for _, other := range n.runs {
 		for _, g := range r.gpus {
 			// What Nomad replaces by itself where there are no pins, it replaces in
@@ -184,12 +199,22 @@ func (n *node) begin(a *api.Allocation) {
 			if own := other.job == r.job && !other.ends.IsZero(); (own || other.of != n.id) && !rewrite.IsPinned(a.Job) {
 				continue
 			}
+			if other.purged && !n.w.answersFor(a, other) {
+				continue
+			}
 			if slices.Contains(other.gpus, g) {
 				n.w.fail("GPU %s is given to %s of %s while %s of %s is on it", g, r.id, r.job, other.id, other.job)
 			}
 		}
 	}
 	n.runs[a.ID] = r
+}
+
+// answersFor says whether it is for the planner to keep an allocation off what
+// was purged: not what Nomad places without pins or with those of before the
+// other was there, nor if it was purged before this planner has seen it.
+func (w *world) answersFor(a *api.Allocation, purged *run) bool {
+	return rewrite.IsPinned(a.Job) && *a.Job.JobModifyIndex > purged.created && purged.seen == w.planners
 }
 
 func gpusOf(a *api.Allocation) (out []string) {

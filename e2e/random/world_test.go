@@ -68,6 +68,9 @@ type world struct {
 	viewMu   sync.Mutex
 	view     *observe.View
 
+	// planners counts the planners that were started.
+	planners int
+
 	nodes []*node
 	jobs  map[string]*wanted
 	// unmanaged is the version of each job that is none of Caravan's.
@@ -236,6 +239,7 @@ func (noDecision) WaitDecision(context.Context, string, string, string) (httpapi
 
 // restartPlanner starts a planner that knows nothing but what Nomad holds.
 func (w *world) restartPlanner() error {
+	w.planners++
 	cfg := config.Default()
 	cfg.Managed.ExemptNamespaces = []string{legacy}
 	records := record.NewStore(w.planner, cfg.State.Namespace)
@@ -293,6 +297,7 @@ func (w *world) look() (changed bool, err error) {
 		return false, err
 	}
 	w.setView(v)
+	w.noteSeen(v)
 	plan, err := core.Decide(v.Snapshot, policy)
 	if err != nil {
 		w.fail("the core refuses what was observed: %v", err)
@@ -308,6 +313,17 @@ func (w *world) look() (changed bool, err error) {
 		}
 	}
 	return changed, err
+}
+
+// noteSeen notes what the planner has seen.
+func (w *world) noteSeen(v *observe.View) {
+	for i := range v.Snapshot.Allocs {
+		for _, n := range w.nodes {
+			if r := n.runs[v.Snapshot.Allocs[i].ID]; r != nil {
+				r.seen = w.planners
+			}
+		}
+	}
 }
 
 // settle lets Nomad and its clients do all that they can without time.
