@@ -128,6 +128,9 @@ func newJob(m *observe.Managed) *job {
 	for _, a := range m.Allocs {
 		j.allocs[a.ID] = a
 	}
+	if meets(m) {
+		j.all = releasedMembers(m)
+	}
 	for i := range j.all {
 		if a := j.all[i].Alloc; a != nil {
 			j.members[a.ID] = i
@@ -152,12 +155,15 @@ func (j *job) judge(alloc, jobID string) Verdict {
 		return Verdict{Refused: true, Gone: true, Reason: fmt.Sprintf("allocation %s is to be stopped (%s)", short(alloc), a.DesiredStatus)}
 	case rec == nil:
 		return Verdict{Reason: "the planner has just seen the job"}
-	case rec.Phase == record.PhaseReleased:
-		return Verdict{Alone: true, Reason: fmt.Sprintf("job %q was released by an operator", jobID)}
-	case rec.Phase != record.PhaseAdmitted && rec.Phase != record.PhaseRunning:
+	case rec.Phase == record.PhaseReleased && !meets(j.m):
+		return Verdict{Alone: true, Reason: fmt.Sprintf("job %q was released by an operator, and its members start one by one", jobID)}
+	case !j.inForce():
 		return Verdict{Refused: true, Reason: "the gang is taken back and waits in the queue: " + rec.Reason}
 	}
 	at, ok := j.members[alloc]
+	if !ok && meets(j.m) {
+		return Verdict{Reason: fmt.Sprintf("Nomad has another allocation in the place of allocation %s", short(alloc))}
+	}
 	if !ok {
 		return Verdict{Refused: true, Reason: fmt.Sprintf("allocation %s is in no member's place: it was replaced, or is of an older version of the job", short(alloc))}
 	}
@@ -177,6 +183,13 @@ func (j *job) judge(alloc, jobID string) Verdict {
 		out.Refused, out.Reason = true, fmt.Sprintf("allocation %s is %s", short(alloc), s.State)
 	}
 	return out
+}
+
+// inForce says whether the job's members have their places: they were placed by
+// Caravan, or Nomad places them by itself since the job was released.
+func (j *job) inForce() bool {
+	rec := j.m.Record
+	return rec != nil && (rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning || meets(j.m))
 }
 
 // misplaced says what was planned and what there is.
@@ -242,8 +255,7 @@ type settings struct{ onFailure, onResize string }
 // plan makes the gang's plan; nil if the job has no placement in force or no
 // member of the gang.
 func (j *job) plan(key Key, v *observe.View, set settings) *Plan {
-	rec := j.m.Record
-	if rec == nil || rec.Phase != record.PhaseAdmitted && rec.Phase != record.PhaseRunning {
+	if !j.inForce() {
 		return nil
 	}
 	p := &Plan{Key: key, OnFailure: set.onFailure, OnResize: set.onResize, Least: map[string]int{}}
@@ -260,7 +272,11 @@ func (j *job) plan(key Key, v *observe.View, set settings) *Plan {
 		if k := j.key(s.Member); k.Slot != key.Slot || key.Group != "" && s.Member.Group != key.Group {
 			continue
 		}
-		p.Members = append(p.Members, planned(s, asks[s.Member.Group], v))
+		member := planned(s, asks[s.Member.Group], v)
+		if meets(j.m) {
+			member.ByTask = grantedByTask(s.Alloc)
+		}
+		p.Members = append(p.Members, member)
 	}
 	if len(p.Members) == 0 {
 		return nil

@@ -145,6 +145,12 @@ func (c *cluster) record(change func(*record.Record)) {
 	c.job.Record = &rec
 }
 
+// release leaves the job to Nomad, which has it as its author wrote it.
+func (c *cluster) release() {
+	c.record(func(rec *record.Record) { rec.Phase, rec.Members = record.PhaseReleased, nil })
+	c.job.Current = c.job.Record.Original
+}
+
 // alloc changes an allocation for the views to come.
 func (c *cluster) alloc(i int, change func(*api.AllocationListStub)) {
 	old := c.job.Allocs[i]

@@ -230,8 +230,11 @@ func TestWhoDoesNotWait(t *testing.T) {
 		wantWords string
 	}{
 		"a job that is not managed": {nil, func(p *person) { p.who.Job = "other" }, gangapi.JoinAlone, "does not manage"},
-		"a released job":            {func(r *rig) { r.cluster.record(func(rec *record.Record) { rec.Phase = record.PhaseReleased }) }, nil, gangapi.JoinAlone, "released"},
-		"members one by one":        {func(r *rig) { r.cluster.job.Model.Gang = "none" }, nil, gangapi.JoinAlone, "one by one"},
+		"a released job whose members start one by one": {func(r *rig) {
+			r.cluster.job.Model.Gang = "none"
+			r.cluster.release()
+		}, nil, gangapi.JoinAlone, "released"},
+		"members one by one": {func(r *rig) { r.cluster.job.Model.Gang = "none" }, nil, gangapi.JoinAlone, "one by one"},
 		"one by one with other GPUs": {func(r *rig) { r.cluster.job.Model.Gang = "none" },
 			func(p *person) { p.join.GPUs = []string{"GPU-9-0"} }, gangapi.JoinRefused, "was granted 1 GPU (GPU-9-0)"},
 		"a gang that is taken back": {func(r *rig) {
