@@ -141,6 +141,11 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 	}
 	e := explainJob(m, v)
 	last, known, _ := b.d.decisions.get(namespace, id)
+	if released(m) {
+		// What was decided before is not about what Nomad does with it.
+		e.History = history(m.Record, nil)
+		return e, true
+	}
 	if known && last.specHash == m.SpecHash {
 		e.Action, e.Detail, e.Decided = last.decision.Action, last.decision.Detail, last.at
 		e.History = last.history

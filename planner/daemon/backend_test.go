@@ -192,8 +192,40 @@ func TestReleasedJobsCountWhatRuns(t *testing.T) {
 	if _, err := d.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if e, _ := (backend{d}).Explain("default", "a"); !e.Released || e.Placed != 1 || e.Members != 2 {
-		t.Errorf("explain = %+v, want 1 of 2 placed", e.Job)
+	wait := model.Decision{Namespace: "default", Job: "a", Action: model.ActionWait, Reason: "needs 2 nodes"}
+	d.decisions.record(d.view.Load(), &model.Plan{Decisions: []model.Decision{wait}}, nil)
+	if e, _ := (backend{d}).Explain("default", "a"); !e.Released || e.Placed != 1 || e.Members != 2 || e.Action != "" || e.Position != 0 {
+		t.Errorf("explain = %+v, action %q; want 1 of 2 placed and no decision", e.Job, e.Action)
+	}
+}
+
+// What is being stopped still runs: Nomad would place others beside it.
+func TestReleaseWaitsForWhatIsBeingStopped(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase  record.Phase
+		client string
+		want   bool
+	}{
+		"still running":      {record.PhaseRollback, api.AllocClientStatusRunning, true},
+		"of an old version":  {record.PhaseQueued, api.AllocClientStatusRunning, true},
+		"has ended":          {record.PhaseRollback, api.AllocClientStatusComplete, false},
+		"on a node cut off":  {record.PhaseRollback, api.AllocClientStatusUnknown, false},
+		"a member that runs": {record.PhaseRunning, api.AllocClientStatusRunning, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := job("a")
+			m.Record.Phase = test.phase
+			m.Allocs = []*api.AllocationListStub{{DesiredStatus: api.AllocDesiredStatusStop, ClientStatus: test.client}}
+			if got := stillStops(&m); got != test.want {
+				t.Errorf("still stops: %v, want %v", got, test.want)
+			}
+			if !test.want {
+				return
+			}
+			if _, err := (nomadCarrier{records: noRecords{}}).Release(t.Context(), "", &m); err == nil || !strings.Contains(err.Error(), "still being stopped") {
+				t.Errorf("error %v", err)
+			}
+		})
 	}
 }
 

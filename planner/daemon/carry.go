@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -122,7 +123,7 @@ const noteKept = "its running members keep their GPU constraints, which cannot b
 const noteCompleted = "its pins stay, because a member has completed and would run again if the job were registered anew; they go with the next submission"
 
 // noteParts says what letting go of a gang that waits means.
-const noteParts = "it waited as a whole: from now on Nomad places it as it places any job, and may start a part of it"
+const noteParts = "it waited as a whole: from now on Nomad places it as it places any job, and may place a part of it; members that join the barrier wait there for the others"
 
 // Release writes down first that the job is released, so that nobody gates it
 // again, and then registers it. Nomad checks the caller's right to do that; if
@@ -131,6 +132,9 @@ func (c nomadCarrier) Release(ctx context.Context, token string, m *observe.Mana
 	before := m.Record
 	if before != nil && before.Phase == record.PhaseReleased {
 		return "it was released before", nil
+	}
+	if stillStops(m) {
+		return "", errors.New("members of it are still being stopped, and Nomad would run the job a second time beside them; nothing was done: release it again when they have ended, at the latest after their kill_timeout")
 	}
 	var after record.Record
 	if before != nil {
@@ -173,6 +177,18 @@ func (c nomadCarrier) Release(ctx context.Context, token string, m *observe.Mana
 		return noteParts, nil
 	}
 	return "", nil
+}
+
+// stillStops says whether what Caravan takes off still runs. A job that it takes
+// off has the gate, and Nomad would place it anew at once without.
+func stillStops(m *observe.Managed) bool {
+	if m.Record == nil || m.Record.Phase != record.PhaseRollback && m.Record.Phase != record.PhaseQueued {
+		return false
+	}
+	return slices.ContainsFunc(m.Allocs, func(a *api.AllocationListStub) bool {
+		runs := a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending
+		return runs && (a.DesiredStatus != api.AllocDesiredStatusRun || m.Record.Phase == record.PhaseRollback)
+	})
 }
 
 // members is how many the job asks for.
