@@ -62,7 +62,18 @@ func (l *variableLock) options(ctx context.Context) *api.WriteOptions {
 	return (&api.WriteOptions{Namespace: l.namespace}).WithContext(ctx)
 }
 
+// Acquire first prolongs the lock that it may still hold: a term ends when Nomad
+// does not answer for a while, and the lock outlives that.
 func (l *variableLock) Acquire(ctx context.Context, address string) error {
+	if l.id != "" {
+		err := l.Renew(ctx)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, errHeld) {
+			l.id = ""
+		}
+	}
 	v := l.variable()
 	v.Items = api.VariableItems{"address": address}
 	v.Lock = &api.VariableLock{TTL: lockTTL.String(), LockDelay: lockDelay.String()}
