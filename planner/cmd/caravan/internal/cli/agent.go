@@ -45,7 +45,7 @@ and defaults. On SIGHUP it reads policy and queues anew. Of several planners on 
 			}
 			if check {
 				return a.print(map[string]bool{"ok": true}, func(w io.Writer, _ render.Style) error {
-					_, err := fmt.Fprintln(w, "The configuration is valid.")
+					_, err := fmt.Fprintln(w, "The configuration is valid. Once a planner runs with it, caravan doctor examines cluster, nodes and rights.")
 					return err
 				})
 			}

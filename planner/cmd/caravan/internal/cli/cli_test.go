@@ -403,7 +403,7 @@ func TestAgent(t *testing.T) {
 		"with less log":      {args: []string{"agent", "-config", good, "-log-level=warn"}, wantRuns: 1},
 		"with JSON log":      {args: []string{"agent", "-config", good, "-log-json"}, wantRuns: 1, wantErr: `"@message":"started"`},
 		"fails":              {args: []string{"agent", "-config", good}, agentErr: errors.New("the port is taken"), wantCode: 1, wantRuns: 1, wantErr: "run planner: the port is taken"},
-		"checks":             {args: []string{"agent", "-config", good, "-check"}, wantOut: "The configuration is valid."},
+		"checks":             {args: []string{"agent", "-config", good, "-check"}, wantOut: "The configuration is valid. Once a planner runs with it, caravan doctor examines"},
 		"faulty file":        {args: []string{"agent", "-config", bad}, wantCode: 1, wantErr: "log_levle"},
 		"file is not there":  {args: []string{"agent", "-config", "/no/file"}, wantCode: 1, wantErr: "/no/file"},
 		"log level is wrong": {args: []string{"agent", "-log-level", "loud"}, wantCode: 2, wantErr: `"loud": it is one of trace`},

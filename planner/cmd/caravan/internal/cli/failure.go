@@ -111,7 +111,11 @@ func sentence(text string) string {
 
 // nomadWords leaves out of an error what only repeats the status code.
 func nomadWords(err error, answer api.UnexpectedResponseError) string {
-	if body := strings.TrimSpace(answer.Body()); body != "" {
+	body := strings.TrimSpace(answer.Body())
+	if status := answer.StatusCode(); !strings.HasPrefix(body, "{") && body != "" && status >= 400 && status < 500 {
+		return body // it says what is wrong with the request
+	}
+	if body != "" {
 		return fmt.Sprintf("answer %d: %s", answer.StatusCode(), body)
 	}
 	return err.Error()

@@ -2,8 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -52,5 +58,35 @@ func TestJSONErrors(t *testing.T) {
 	f := newFakePlanner(t)
 	if got := f.call(nil, "", "explain", "x"); got.out != "" {
 		t.Errorf("without --json: %q", got.out)
+	}
+}
+
+// TestNomadWords: a text that says what is wrong with a request needs no number.
+func TestNomadWords(t *testing.T) {
+	for _, test := range []struct {
+		status     int
+		body, want string
+	}{
+		{400, "Job \"a\" cannot be queued.\n", "Job \"a\" cannot be queued."},
+		{500, "rpc error", "answer 500: rpc error"},
+		{404, `{"error": "x"}`, `answer 404: {"error": "x"}`},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(test.status)
+			_, _ = io.WriteString(w, test.body)
+		}))
+		defer server.Close()
+		client, err := api.NewClient(&api.Config{Address: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = client.Jobs().Info("a", nil)
+		var nomad api.UnexpectedResponseError
+		if !errors.As(err, &nomad) {
+			t.Fatal(err)
+		}
+		if got := nomadWords(err, nomad); got != test.want {
+			t.Errorf("answer %d with %q: %q, want %q", test.status, test.body, got, test.want)
+		}
 	}
 }
