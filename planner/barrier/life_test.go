@@ -291,6 +291,8 @@ func TestSuspendAndResume(t *testing.T) {
 			}
 		}
 		suspend(false, 0)
+		time.Sleep(time.Hour)
+		at := time.Now()
 		suspend(true, 1)
 		suspend(true, 0)
 		a := people[0].report(gangapi.MemberRunning, nil)
@@ -305,7 +307,7 @@ func TestSuspendAndResume(t *testing.T) {
 		if a := people[1].report(gangapi.MemberRunning, nil); a.Order == nil || a.Order.Kind != gangapi.OrderSuspend {
 			t.Fatalf("told %+v", a.Order)
 		}
-		if st := r.service.Gangs("ml", "train"); len(st) != 1 || st[0].Phase != "suspended" || st[0].Reason != "suspended by an operator" {
+		if st := r.service.Gangs("ml", "train"); len(st) != 1 || st[0].Phase != "suspended" || st[0].Reason != "suspended by an operator" || !st[0].Suspended.Equal(at) {
 			t.Errorf("shown as %+v", st)
 		}
 		suspend(false, 1)

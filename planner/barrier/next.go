@@ -302,9 +302,9 @@ func (g *Gang) Suspend(on bool, reason string, now time.Time) *State {
 	}
 	next := g.base()
 	kind := gangapi.OrderResume
-	next.Suspended = ""
+	next.Suspended, next.SuspendedAt = "", time.Time{}
 	if on {
-		kind, next.Suspended = gangapi.OrderSuspend, reason
+		kind, next.Suspended, next.SuspendedAt = gangapi.OrderSuspend, reason, now
 	}
 	next.Pause = next.order(kind, reason)
 	next.note(now, fmt.Sprintf("%s: %s", kind, reason))

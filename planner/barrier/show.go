@@ -21,8 +21,10 @@ type Status struct {
 	Epoch      string    `json:"epoch,omitempty"`
 	Generation int       `json:"generation,omitempty"`
 	Started    time.Time `json:"started,omitzero"`
-	Joined     int       `json:"joined"`
-	Size       int       `json:"size"`
+	// Suspended is since when the gang is suspended; zero while it is not.
+	Suspended time.Time `json:"suspended,omitzero"`
+	Joined    int       `json:"joined"`
+	Size      int       `json:"size"`
 	// Members are in the order of their ranks.
 	Members []MemberStatus `json:"members,omitempty"`
 	Events  []Event        `json:"events,omitempty"`
@@ -83,7 +85,7 @@ func (g *Gang) Status(now time.Time) (Status, bool) {
 	case g.failed() != "":
 		st.Phase, st.Reason = "failed", g.failed()
 	case g.suspended() != "":
-		st.Phase, st.Reason = "suspended", g.suspended()
+		st.Phase, st.Reason, st.Suspended = "suspended", g.suspended(), g.state.SuspendedAt
 	case g.running():
 		st.Phase, st.Reason = "running", ""
 	}

@@ -34,6 +34,8 @@ type State struct {
 	Failed string `json:"failed,omitempty"`
 	// Suspended says who suspended the gang and why; "" if nobody has.
 	Suspended string `json:"suspended,omitempty"`
+	// SuspendedAt is since when, while it is suspended.
+	SuspendedAt time.Time `json:"suspended_at,omitzero"`
 	// Membership is the last one given out; nil before the first start. Runs are
 	// its members' runs, in the same order.
 	Membership *rendezvous.Membership `json:"membership,omitempty"`

@@ -30,7 +30,11 @@ func gang(w io.Writer, s Style, st barrier.Status) error {
 	}
 	text := st.Phase
 	if !st.Started.IsZero() {
-		text += fmt.Sprintf(" for %s, epoch %s", s.age(st.Started), st.Epoch)
+		since := st.Started
+		if !st.Suspended.IsZero() {
+			since = st.Suspended
+		}
+		text += fmt.Sprintf(" for %s, epoch %s", s.age(since), st.Epoch)
 		if st.Generation > 1 {
 			text += fmt.Sprintf(" (generation %d)", st.Generation)
 		}
