@@ -169,7 +169,7 @@ func describe(changes []gangspec.CountChange, change map[string]*api.DesiredUpda
 			text += fmt.Sprintf("%d run on", u.InPlaceUpdate)
 		}
 		if u.Place > 0 && !slices.Contains(anew, c.Group) {
-			text += fmt.Sprintf(", %d more are placed when there is room", u.Place)
+			text += fmt.Sprintf(", %d more %s placed when there is room", u.Place, isOrAre(u.Place))
 		}
 		if u.Stop > 0 && !slices.Contains(anew, c.Group) {
 			text += fmt.Sprintf(", %d stop", u.Stop)
@@ -194,4 +194,11 @@ func withinBounds(id string, job *api.Job, group *api.TaskGroup, n int64, levels
 		}
 	}
 	return nil
+}
+
+func isOrAre(n uint64) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
 }

@@ -216,3 +216,10 @@ func TestCountRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestDescribeOne(t *testing.T) {
+	got := describe([]gangspec.CountChange{{Group: "g", From: 1, To: 2}}, map[string]*api.DesiredUpdates{"g": {InPlaceUpdate: 1, Place: 1}}, nil)
+	if want := "1 more is placed"; !strings.Contains(got, want) {
+		t.Errorf("%q lacks %q", got, want)
+	}
+}
