@@ -56,7 +56,7 @@ var layers = []layer{
 	{prefix: "driver/container", allowed: []string{"driver/exec"}},
 	{prefix: "driver/config", allowed: []string{"driver/ulimit", "internal/nomadplugin"}},
 	{prefix: "driver", allowed: []string{"driver", "internal/nomadplugin", "devicegpu/health", "devicegpu/nvml"}},
-	{prefix: "planner/barrier", allowed: []string{"planner/core/model", "planner/gangspec", "planner/record", "planner/observe", "driver/gangapi", "driver/rendezvous"}},
+	{prefix: "planner/barrier", allowed: []string{"planner/rewrite", "planner/core/model", "planner/gangspec", "planner/record", "planner/observe", "driver/gangapi", "driver/rendezvous"}},
 	{prefix: "internal/nomadplugin", allowed: []string{"internal/nomadplugin"}},
 	{prefix: "internal/jobhcl", allowed: nil},
 	{prefix: "internal/devcluster", allowed: nil},

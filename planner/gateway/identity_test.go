@@ -65,25 +65,26 @@ func TestReleasedJobShowsNoIdentity(t *testing.T) {
 }
 
 // TestMembersFromBeforeTheIdentity are not restarted for its sake, whoever has
-// placed them.
+// placed them, where they need none: they wait for nobody. Those that wait for
+// their gang wait in vain without one, and are placed anew.
 func TestMembersFromBeforeTheIdentity(t *testing.T) {
 	for name, unpinned := range map[string]bool{"placed by Nomad itself": true, "pinned": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.submit(t, gang(driven))
+			r.submit(t, gang(driven, joinsNobody))
 			r.admit(t, record.PhaseRunning)
 			rec := r.records.data[key]
 			rec.Unpinned = unpinned
 			r.records.data[key] = rec
 			cur := r.nomad.job(t, key)
 			if unpinned {
-				cur = gang(driven)
+				cur = gang(driven, joinsNobody)
 			}
 			for _, g := range cur.TaskGroups {
 				g.Tasks[0].Identities = nil
 			}
 			r.nomad.store(key, cur)
-			r.submit(t, gang(driven, func(j *api.Job) { j.Priority = new(80) }))
+			r.submit(t, gang(driven, joinsNobody, func(j *api.Job) { j.Priority = new(80) }))
 			now := r.nomad.job(t, key)
 			if !rewrite.IsPinned(now) || rewrite.IsGated(now) {
 				t.Fatal("it was not kept")
@@ -94,5 +95,14 @@ func TestMembersFromBeforeTheIdentity(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// joinsNobody has no task wait at the barrier.
+func joinsNobody(j *api.Job) {
+	for _, g := range j.TaskGroups {
+		for _, t := range g.Tasks {
+			t.SetConfig("member", "none")
+		}
 	}
 }
