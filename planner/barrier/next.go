@@ -291,7 +291,7 @@ func (g *Gang) grow(now time.Time, size string) (*State, time.Time) {
 	case !g.plan.Elastic():
 		return g.restart(now, size), time.Time{}
 	}
-	return g.regroup(now, slices.Concat(stay, fresh), fmt.Sprintf("%d members have joined", len(fresh))), time.Time{}
+	return g.regroup(now, slices.Concat(stay, fresh), joinedText(len(fresh))), time.Time{}
 }
 
 // Suspend stops or continues every process of the gang; reason says who wants
@@ -309,4 +309,11 @@ func (g *Gang) Suspend(on bool, reason string, now time.Time) *State {
 	next.Pause = next.order(kind, reason)
 	next.note(now, fmt.Sprintf("%s: %s", kind, reason))
 	return next
+}
+
+func joinedText(n int) string {
+	if n == 1 {
+		return "1 member has joined"
+	}
+	return fmt.Sprintf("%d members have joined", n)
 }

@@ -74,6 +74,10 @@ const (
 	probeName = "caravan-probe"
 )
 
+// aclsDisabled is the accessor of the token that everybody has in newer Nomads
+// where ACLs are off; older ones refuse the question.
+const aclsDisabled = "acls-disabled"
+
 // readRights finds the namespaces that the planner does not see: at first,
 // when namespaces changed, after a refusal, and now and then.
 func (o *Observer) readRights(ctx context.Context, st *state, changed bool) error {
@@ -185,7 +189,7 @@ func (n nomad) ruleNames(ctx context.Context) (names []string, may power, err er
 	q := (&api.QueryOptions{}).WithContext(ctx)
 	token, _, err := n.client.ACLTokens().Self(q)
 	switch code := statusCode(err); {
-	case code == http.StatusBadRequest:
+	case code == http.StatusBadRequest, err == nil && token.AccessorID == aclsDisabled:
 		return nil, everybody, nil
 	case code >= http.StatusInternalServerError || err != nil && code == 0:
 		return nil, limited, readError("the planner's token", err)

@@ -29,6 +29,7 @@ func TestUnseenNamespaces(t *testing.T) {
 			denied: func(_, ns string) bool { return ns == "team" },
 			want:   []Unseen{{"team", []string{"list-jobs", "read-job"}}},
 		},
+		"ACLs off, as newer Nomads say it": {token: &api.ACLToken{AccessorID: "acls-disabled", Type: "client"}},
 		"default, which is not even listed": {
 			token: &api.ACLToken{Type: "client"}, denied: func(path, ns string) bool { return ns == "default" && path == "allocations" },
 			want: []Unseen{{"default", []string{"read-job"}}},
@@ -62,8 +63,8 @@ func TestUnseenNamespaces(t *testing.T) {
 			if (v.Blind() != "") != (len(test.want) > 0) || len(v.Warnings) != len(test.want) {
 				t.Errorf("blind = %q, warnings = %v", v.Blind(), v.Warnings)
 			}
-			if v.ACLsOff != (test.token == nil) {
-				t.Errorf("ACLs are off: %v, want %v", v.ACLsOff, test.token == nil)
+			if off := test.token == nil || test.token.AccessorID == "acls-disabled"; v.ACLsOff != off {
+				t.Errorf("ACLs are off: %v, want %v", v.ACLsOff, off)
 			}
 			for i, u := range test.want {
 				if !strings.Contains(v.Blind(), u.String()) || !strings.Contains(v.Warnings[i].Text, u.String()) {

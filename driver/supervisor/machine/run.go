@@ -131,7 +131,7 @@ func (m *Machine) settled() {
 // rejoin goes back to the barrier.
 func (m *Machine) rejoin() {
 	m.do(StopReports{})
-	m.tell(EventRejoin, fmt.Sprintf("going back to the barrier, for the %d. start", m.attempt+1), "attempt", fmt.Sprint(m.attempt+1))
+	m.tell(EventRejoin, fmt.Sprintf("going back to the barrier, for start number %d", m.attempt+1), "attempt", fmt.Sprint(m.attempt+1))
 	m.again()
 }
 
