@@ -76,11 +76,12 @@ func (j *job) disturbed(plan *api.JobPlanResponse) string {
 		return ""
 	}
 	for _, s := range j.states {
-		if s.Alloc == nil {
+		// What has ended is not disturbed, whatever Nomad counts it as.
+		if s.Alloc == nil || s.State == observe.AllocComplete {
 			continue
 		}
 		if u := plan.Annotations.DesiredTGUpdates[s.Alloc.TaskGroup]; u != nil && j.rec.Rollout == nil && u.DestructiveUpdate+u.Stop+u.Migrate > 0 {
-			return fmt.Sprintf("Nomad would restart members of group %q that run", s.Member.Group)
+			return fmt.Sprintf("Nomad would restart members of group %q that run (%d changed, %d stopped, %d moved)", s.Member.Group, u.DestructiveUpdate, u.Stop, u.Migrate)
 		}
 	}
 	return ""
