@@ -223,15 +223,24 @@ func TestPairLeavesEarlierPlacements(t *testing.T) {
 		client string
 		floor  uint64
 		want   AllocState
+		// node is where it is, "" where the member is to be.
+		node string
 	}{
-		"failed in this placement":     {"failed", 6, AllocDead},
-		"failed in an earlier one":     {"failed", 7, AllocNone},
-		"completed in an earlier one":  {"complete", 7, AllocNone},
-		"runs, and is of earlier even": {"running", 7, AllocPlaced},
+		"failed in this placement":     {client: "failed", floor: 6, want: AllocDead},
+		"failed in an earlier one":     {client: "failed", floor: 7, want: AllocNone},
+		"completed in an earlier one":  {client: "complete", floor: 7, want: AllocNone},
+		"runs, and is of earlier even": {client: "running", floor: 7, want: AllocPlaced},
+		"lost in this placement":       {client: "unknown", floor: 6, want: AllocLost},
+		"lost in an earlier one":       {client: "unknown", floor: 7, node: "n1", want: AllocNone},
+		"moved, and lost":              {client: "unknown", floor: 6, node: "n1", want: AllocLost},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := alloc("x", "j", "workers", "n0", 0, "g0")
+			at := "n0"
+			if test.node != "" {
+				at = test.node
+			}
+			a := alloc("x", "j", "workers", at, 0, "g0")
 			a.ClientStatus, a.CreateIndex = test.client, 7
 			got := pair(originsOf(gpuJob("j", 1, 1), nil), members, []*api.AllocationListStub{a}, &state{}, test.floor)
 			if got[0].State != test.want {

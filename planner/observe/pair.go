@@ -31,7 +31,11 @@ func pair(origins origins, members []model.Member, allocs []*api.AllocationListS
 	}
 	p.round(func(s AllocState, _ *api.AllocationListStub) bool { return s == AllocPlaced }, p.exact)
 	p.round(func(s AllocState, _ *api.AllocationListStub) bool { return s.Holds() }, p.exact)
-	p.round(func(s AllocState, _ *api.AllocationListStub) bool { return s.Holds() }, p.sameGroup)
+	// One that is lost and of an earlier placement, where Nomad still waits for its
+	// node, is nobody's: those of this placement may not have been made yet.
+	p.round(func(s AllocState, a *api.AllocationListStub) bool {
+		return s.Holds() && (s != AllocLost || a.CreateIndex > floor)
+	}, p.sameGroup)
 	// A member that ended stays ended for as long as Nomad wants it to have
 	// run; one that was told to stop belongs to an earlier placement.
 	p.round(func(s AllocState, a *api.AllocationListStub) bool {
