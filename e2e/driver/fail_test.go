@@ -102,8 +102,6 @@ func TestCannotStart(t *testing.T) {
 	}{
 		"no such command": {func(k *api.Task) { k.SetConfig("command", "/no/such/trainer") }, []string{"/no/such/trainer"}},
 		"no such user":    {func(k *api.Task) { k.User = "nobody-of-that-name" }, []string{"nobody-of-that-name"}},
-		"no such limit":   {func(k *api.Task) { k.SetConfig("ulimit", []map[string]string{{"nofiles": "10"}}) }, []string{"nofiles"}},
-		"unknown key":     {func(k *api.Task) { k.SetConfig("proceses", 2) }, []string{"proceses"}},
 		"no directory":    {func(k *api.Task) { k.SetConfig("work_dir", "local/nowhere") }, []string{"nowhere"}},
 	}
 	onEach(t, func(t *testing.T, r *rig) {
@@ -194,6 +192,21 @@ func TestStubborn(t *testing.T) {
 					t.Errorf("the members ran on for %v, want about 3s; all was gone after %v", last, took)
 				}
 			})
+		}
+	})
+}
+
+// What can be known of a member's configuration before is refused at the gateway:
+// no GPU is taken for it.
+func TestRefusedAtTheDoor(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		bad := gpus(task("train", trainer), 1)
+		bad.SetConfig("ulimit", []map[string]string{{"nofiles": "10"}}).SetConfig("proceses", 2)
+		_, _, err := r.gate.Jobs().Register(r.job(once(group("bad", 1, bad))), nil)
+		for _, want := range []string{"nofiles", "proceses", "nothing was registered"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("the answer is %v, want it to name %q", err, want)
+			}
 		}
 	})
 }
