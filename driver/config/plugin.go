@@ -31,7 +31,7 @@ var PluginOptions = []Option{
 	}, tlsOptions...)},
 	{Key: "state_dir", Type: "string", Default: `"/run/nomad-driver-caravan"`, Doc: "where the tasks' supervisors keep their state. It need not survive a reboot"},
 	{Key: "join_timeout", Type: "string", Default: `"10m"`, Doc: "default of the tasks' `join_timeout`"},
-	{Key: "fence_after", Type: "string", Default: `"60s"`, Doc: "default of the tasks' `fence_after`. The planner assumes 60s where a job does not say; set its `fence_after` alike"},
+	{Key: "fence_after", Type: "string", Default: `"60s"`, Doc: "default of the tasks' `fence_after`. The planner knows only what jobs say, and assumes 60s else: with another value here, say `fence_after` in the jobs as well"},
 	{Key: "address", Type: "string", Doc: "the IP address by which the members of gangs on other nodes reach this one; by default that of the task's network, or of the route to the planner"},
 	{Key: "cgroups", Type: "bool", Default: "true", Doc: "false keeps the driver from using cgroups"},
 	{Key: "runtimes", Type: "list(string)", Default: `["podman", "docker", "apptainer"]`, Doc: "the container runtimes that tasks may use, in the order of preference"},
