@@ -15,9 +15,6 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
-// orders are the policies that policy.order may name.
-var orders = queue.Orders[:]
-
 var logLevels = []string{"trace", "debug", "info", "warn", "error"}
 
 var (
@@ -45,7 +42,7 @@ func (l *loader) check(c *Config) {
 	l.checkNomad(c.Nomad)
 	l.checkListen(&c.Listen)
 	l.checkManaged(c.Managed)
-	if !slices.Contains(orders, c.Policy.Order) {
+	if orders := queue.Orders(); !slices.Contains(orders, c.Policy.Order) {
 		l.fault("policy.order", c.Policy.Order, suggest(c.Policy.Order, orders))
 	}
 	if c.Policy.MaxHolds < 1 || c.Policy.MaxHolds > maxMaxHolds {

@@ -66,6 +66,8 @@ type cycle struct {
 	holding map[int32]holding
 	// yield is who gives way; nil until somebody asks.
 	yield *yield
+	// stands is how jobs stand in an order in which more than age counts.
+	stands map[jobKey]queue.Standing
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.

@@ -51,7 +51,7 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	now.State.Revert(mark)
 	if !ok {
 		if key, plain := keyOfGang(g); plain {
-			y.failed[key] = j.Priority
+			y.failed[key] = rank{j.Priority, c.stands[keyOf(j)].Class}
 		}
 		return made{}, false
 	}
@@ -186,8 +186,15 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 	if key == keyOf(j) || slices.ContainsFunc(c.given, func(g given) bool { return g.job == key }) {
 		return false
 	}
+	policy := c.yield.policy
 	may, _ := c.yield.rights.MayDisplace(j, victim)
-	return may && c.yield.policy.Exempt(j, victim, c.now) == ""
+	if !may {
+		if may, _ = c.outranks(j, victim); !may {
+			return false
+		}
+		policy = c.byClass(policy)
+	}
+	return policy.Exempt(j, victim, c.now) == ""
 }
 
 // plain reports whether room for each member is all that a gang needs.
@@ -288,7 +295,7 @@ func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
 		p.Members, p.Cost = append(p.Members, part.members...), p.Cost.Plus(part.cost)
 	}
 	slices.SortStableFunc(p.Members, func(a, b model.Member) int { return cmp.Compare(a.Rank, b.Rank) })
-	_, why := y.rights.MayDisplace(j, last.job)
+	why := c.mayBecause(j, last.job)
 	p.Reason = fmt.Sprintf("gives way to %s (%s): %s are lost", jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
 	switch {
 	case !last.whole:

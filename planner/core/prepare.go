@@ -52,8 +52,9 @@ type Prepared struct {
 	views [viewCount]*place.Engine
 	// allocsOf are the allocations by job, made when a constraint asks.
 	allocsOf map[jobKey][]*model.Alloc
-	// pending are the jobs to decide on, in order; nil: to be made again.
-	pending []*model.Job
+	// pending are the jobs to decide on, in order, as far as that depends on the
+	// jobs alone, and aged all jobs by age; nil: to be made again.
+	pending, aged []*model.Job
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
 	// accounts is what jobs use, by queue; nil where there are no queues.
@@ -120,7 +121,7 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.allocsOn, p.membersOn = make([][]*model.Alloc, n), make([][]jobMember, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.possible = nil, nil, map[possibleKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
@@ -181,7 +182,8 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 	c := newCycle(p, now)
 	defer c.revert()
 	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(p.queue()))}
-	c.work(c.promisedFirst(p.queue()), plan)
+	c.stand()
+	c.work(c.promisedFirst(c.inOrder(p.queue())), plan)
 	plan.Preemptions = c.yield.preemptions()
 	plan.Queues = c.report(plan)
 	return plan

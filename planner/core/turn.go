@@ -133,6 +133,7 @@ func (c *cycle) end(t *turn) model.Decision {
 		d.Reason = growthReason(t.gangs, d.Action) + d.Reason
 	}
 	c.nameQueue(t)
+	c.tellStanding(t)
 	if d.Action == model.ActionWait {
 		d.Detail.Ahead = c.waiting
 		c.waiting++

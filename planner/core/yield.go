@@ -30,8 +30,8 @@ type yield struct {
 	leaving []leaver
 	// promised is what gangs that wait will have of nodes that are not free yet.
 	promised map[int32]topo.Claim
-	// failed remembers in vain up to which priority gangs alike have asked.
-	failed map[possibleKey]int
+	// failed remembers in vain up to which rank gangs alike have asked.
+	failed map[possibleKey]rank
 	// searches, atOnce and perHour are how many more there may be.
 	searches, atOnce, perHour int
 	plan                      []model.Preemption
@@ -90,7 +90,7 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 	}
 	y := c.yield
 	if key, plain := keyOfGang(g); plain && !c.limited() {
-		if failed, asked := y.failed[key]; asked && j.Priority <= failed {
+		if failed, asked := y.failed[key]; asked && !(rank{j.Priority, c.stands[keyOf(j)].Class}).beyond(failed) {
 			return false
 		}
 	}
@@ -102,7 +102,7 @@ func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
 		policy: policy, rights: c.rights(policy.MinPriorityGap),
-		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]int{},
+		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]rank{},
 		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
 	found := map[gangKey]*yielder{}
@@ -123,7 +123,8 @@ func (c *cycle) newYield() *yield {
 	}
 	slices.SortFunc(keys, func(a, b gangKey) int {
 		x, y := c.jobs[a.job], c.jobs[b.job]
-		return cmp.Or(cmp.Compare(x.Priority, y.Priority), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
+		p, q := c.stands[a.job], c.stands[b.job]
+		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(q.Class, p.Class), cmp.Compare(q.Key, p.Key), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
 			strings.Compare(a.job.id, b.job.id), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
 	})
 	for _, key := range keys {

@@ -53,6 +53,13 @@ type Job struct {
 	Started time.Time `json:"started,omitzero"`
 	// Preempted is when the job gave way to others, the latest last.
 	Preempted []Preempted `json:"preempted,omitempty"`
+
+	// AttainedGPUs is how many GPU-seconds the job has had, and Ran how long it
+	// has run, in all of its runs up to Accounted. From then on, or from Started
+	// if that is later, what its members in force hold counts.
+	AttainedGPUs float64       `json:"attained_gpu_s,omitempty"`
+	Ran          time.Duration `json:"ran_ns,omitempty"`
+	Accounted    time.Time     `json:"accounted,omitzero"`
 }
 
 // What a preemption may cost.

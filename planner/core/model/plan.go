@@ -129,6 +129,10 @@ type Detail struct {
 	BorrowedGPUs int `json:"borrowed_gpus,omitempty"`
 	// Ahead is how many jobs are before this one in its order.
 	Ahead int `json:"ahead,omitempty"`
+	// Standing is how the job stands in the order, in words, where more than age
+	// counts in it; Target is the size that the order would give an elastic gang.
+	Standing string `json:"standing,omitempty"`
+	Target   int    `json:"target,omitempty"`
 	// Filtered counts the nodes refused, by reason ("constraint ${attr.x} = y",
 	// "memory", "draining").
 	Filtered map[string]int `json:"filtered,omitempty"`

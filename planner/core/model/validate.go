@@ -202,6 +202,12 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	default:
 		f.add("jobs[%d] (%s).preempt: %q: want %q, %q or %q", i, j.ID, j.Preempt, PreemptCheckpoint, PreemptAlways, PreemptNever)
 	}
+	if !(j.AttainedGPUs >= 0 && j.AttainedGPUs <= MaxQuantity) { // NaN too
+		f.add("jobs[%d] (%s).attained_gpu_s: %g: want 0 to %d", i, j.ID, j.AttainedGPUs, MaxQuantity)
+	}
+	if j.Ran < 0 {
+		f.add("jobs[%d] (%s).ran_ns: %d: want 0 or more", i, j.ID, j.Ran)
+	}
 	level := j.Topology.Level
 	if level != "" && level != LevelNode && level != LevelIsland && !levels[level] {
 		f.add("jobs[%d] (%s).topology.level: %q: want %q, %q or one of the snapshot's levels", i, j.ID, level, LevelIsland, LevelNode)

@@ -30,6 +30,9 @@ type Policy struct {
 	// RestartTime is what stopping and starting again takes, for each GPU; 0
 	// means DefaultRestartTime.
 	RestartTime time.Duration `json:"restart_time_ns,omitempty"`
+	// MayReturn: who gave way may displace whom it gave way to. It is for the
+	// caller to say of two jobs, not for an operator.
+	MayReturn bool `json:"-"`
 }
 
 // The defaults of Policy. The gap is that of Nomad's own preemption.
@@ -105,8 +108,8 @@ func (r ByPriority) MayDisplace(preemptor, victim *model.Job) (bool, string) {
 }
 
 // Exempt says why a job gives way to nobody at this time, or not to this one;
-// "" if it may. No job gives way to one that gave way to it: nothing goes back
-// and forth.
+// "" if it may. No job gives way to one that gave way to it, unless MayReturn:
+// nothing goes back and forth.
 func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
 	if victim.Preempt == model.PreemptNever {
 		return "it is never to be preempted"
@@ -118,6 +121,9 @@ func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
 		return fmt.Sprintf("it has given way %d times already", len(victim.Preempted))
 	}
 	for _, gave := range preemptor.Preempted {
+		if p.MayReturn {
+			break
+		}
 		if gave.By == victim.ID && gave.Namespace == victim.Namespace {
 			return "it displaced this one before"
 		}

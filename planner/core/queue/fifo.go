@@ -19,10 +19,10 @@ func Sort(jobs []*model.Job) { slices.SortFunc(jobs, Compare) }
 
 // Compare is negative if a goes before b.
 func Compare(a, b *model.Job) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), compareAge(a, b))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), CompareAge(a, b))
 }
 
-// compareAge orders jobs by submission, and any two jobs somehow.
-func compareAge(a, b *model.Job) int {
+// CompareAge orders jobs by submission, and any two jobs somehow.
+func CompareAge(a, b *model.Job) int {
 	return cmp.Or(a.Submitted.Compare(b.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
 }

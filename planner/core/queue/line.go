@@ -10,7 +10,7 @@ import (
 // Sort brings jobs into a policy's order, as far as it does not depend on what
 // is decided. t is nil where there are no queues.
 func (p Policy) Sort(t *Tree, jobs []*model.Job) {
-	within := compareAge
+	within := CompareAge
 	if p.Order == OrderSJF {
 		within = compareShortest
 	}

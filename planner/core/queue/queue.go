@@ -26,9 +26,6 @@ const (
 	OrderFairShare = "fairshare"
 )
 
-// Orders are all of them.
-var Orders = [...]string{OrderFIFO, OrderBestEffort, OrderSJF, OrderFairShare}
-
 // ErrPolicy is the error for a policy that cannot be.
 var ErrPolicy = errors.New("invalid policy")
 
@@ -51,8 +48,8 @@ const DefaultMaxHolds = 64
 // Validate reports every fault.
 func (p Policy) Validate() error {
 	var faults []error
-	if p.Order != "" && !slices.Contains(Orders[:], p.Order) {
-		faults = append(faults, fmt.Errorf("%w: order %q: want one of %s", ErrPolicy, p.Order, strings.Join(Orders[:], ", ")))
+	if p.Order != "" && !slices.Contains(Orders(), p.Order) {
+		faults = append(faults, fmt.Errorf("%w: order %q: want one of %s", ErrPolicy, p.Order, strings.Join(Orders(), ", ")))
 	}
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))

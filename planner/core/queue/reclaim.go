@@ -105,7 +105,7 @@ func (t *Tree) Borrowers(list []Use) []bool {
 		if d := t.Priority(y) - t.Priority(x); d != 0 {
 			return d
 		}
-		return compareAge(x, y)
+		return CompareAge(x, y)
 	})
 	out, used := make([]bool, len(list)), map[int]int64{}
 	for _, i := range order {

@@ -15,7 +15,7 @@ import (
 
 // compareShortest is negative if a goes before b, which have one priority.
 func compareShortest(a, b *model.Job) int {
-	x, y := duration(a), duration(b)
+	x, y := Duration(a), Duration(b)
 	switch {
 	case x == y:
 	case x == 0:
@@ -23,12 +23,12 @@ func compareShortest(a, b *model.Job) int {
 	case y == 0:
 		return -1
 	}
-	return cmp.Or(cmp.Compare(x, y), compareAge(a, b))
+	return cmp.Or(cmp.Compare(x, y), CompareAge(a, b))
 }
 
-// duration is how long a job runs, as far as it is known: as its author says,
+// Duration is how long a job runs, as far as it is known: as its author says,
 // else as others like it did.
-func duration(j *model.Job) time.Duration {
+func Duration(j *model.Job) time.Duration {
 	if j.Duration > 0 {
 		return j.Duration
 	}

@@ -39,7 +39,7 @@ be - for standard input. A planner's own snapshot is at /caravan/v1/snapshot.`,
 			return a.decide(argv[0], policy)
 		},
 	}
-	cmd.Flags().StringVar(&policy.Order, "policy", "fifo", "the queue's `order`: "+strings.Join(queue.Orders[:], ", "))
+	cmd.Flags().StringVar(&policy.Order, "policy", "fifo", "the queue's `order`: "+strings.Join(queue.Orders(), ", "))
 	cmd.Flags().BoolVar(&policy.Strict, "strict", false, "nobody passes a job that waits for room")
 	return cmd
 }

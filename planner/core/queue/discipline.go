@@ -1,0 +1,147 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Discipline orders jobs by more than their age. Each has a file of its own,
+// which cites its paper, and a line in the table of orders.
+//
+// A job's priority is the word of an operator and goes before what a discipline
+// says: jobs are decided on by priority, highest first, then by class, key and
+// age. So does the queue: where queues are limited, a class counts within one.
+type Discipline interface {
+	// Stand says how each of the Situation's jobs stands, in their order. It
+	// depends on nothing else, and changes nothing.
+	Stand(s Situation) []Standing
+}
+
+// Situation is what a Discipline looks at.
+type Situation struct {
+	Now time.Time
+	// GPUs counts the healthy GPUs of the nodes that may be used.
+	GPUs int
+	// Jobs are all that run, that wait, or both, the oldest first (by
+	// submission, then namespace and ID). What must not be decided on is not
+	// among them, unless it runs.
+	Jobs []Entry
+}
+
+// Entry is one job of a Situation.
+type Entry struct {
+	Job *model.Job
+	// Priority is the one that counts: its queue's number for its class, else
+	// Nomad's.
+	Priority int
+	// Running: some of its members have places. Waiting: some have none.
+	Running, Waiting bool
+	// Held and Asked count GPUs: those that it has, and those of all the members
+	// that it asks for.
+	Held, Asked int
+	// Members counts those that have places, Count those that it asks for.
+	Members, Count int
+	// Min and Max bound the members of an elastic gang; both are 0 for others,
+	// and for jobs of several groups.
+	Min, Max int
+	// GPUsPerMember is what each member asks for, 0 where they differ.
+	GPUsPerMember int
+	// Attained are the GPU-seconds that it has had so far, in all of its runs.
+	Attained float64
+	// Ran is how long it has run in all, and Waited how long it has not since it
+	// was submitted.
+	Ran, Waited time.Duration
+	// Turn is how long it has run since it was placed last, 0 if it does not run.
+	Turn time.Duration
+	// Rest is how long it has been without a place since it ran last, or since
+	// it was submitted; 0 if it runs.
+	Rest time.Duration
+	// Left is how long it may still run.
+	Left Estimate
+}
+
+// Estimate is what is thought of a job's run time.
+type Estimate struct {
+	// Known: somebody has said it, or others like it have ended.
+	Known bool
+	// Total is the whole run time, Left what remains of it (0 once it has run for
+	// longer), Spread how far Total may be off either way.
+	Total, Left, Spread time.Duration
+}
+
+// Standing is how a job stands.
+type Standing struct {
+	// Class goes before Key: lower goes first. A job that waits displaces one of a
+	// higher class that runs, where the order is preemptive and
+	// policy.preempt.enabled is set, the latter's priority is not higher, and both
+	// are of one queue or queues are not limited.
+	Class int
+	// Key orders jobs of one class, lower first; equals go by age.
+	Key float64
+	// Members is how many members an elastic gang should have; 0 is no wish.
+	Members int
+	// Why is half a sentence for the job's reason, with numbers: "queue 1 of 3
+	// with 0.5 of 1 GPU-hour".
+	Why string
+}
+
+// order is a line of the table of orders.
+type order struct {
+	name string
+	// discipline makes the order's Discipline; nil: by age alone.
+	discipline func(Policy) Discipline
+	// preemptive: a lower class displaces a higher one.
+	preemptive bool
+	// back: a job may displace by its class whom it gave way to before. Without
+	// it nothing goes back and forth.
+	back bool
+	// turns: giving way by class is nothing special, so that it does not count
+	// for preempt.max_per_job.
+	turns bool
+}
+
+// orders are all orders. Validation, configuration and the command line read
+// their names here.
+var orders = [...]order{
+	{name: OrderFIFO},
+	{name: OrderBestEffort},
+	{name: OrderSJF},
+	{name: OrderFairShare},
+}
+
+// Orders are the names of all orders.
+func Orders() []string {
+	out := make([]string, len(orders))
+	for i := range orders {
+		out[i] = orders[i].name
+	}
+	return out
+}
+
+// entry is the policy's line of the table.
+func (p Policy) entry() order {
+	for _, o := range orders {
+		if o.name == p.Order {
+			return o
+		}
+	}
+	return orders[0]
+}
+
+// Discipline is the order's, nil where jobs are ordered by age alone.
+func (p Policy) Discipline() Discipline {
+	if o := p.entry(); o.discipline != nil {
+		return o.discipline(p)
+	}
+	return nil
+}
+
+// Preemptive reports whether a lower class displaces a higher one.
+func (p Policy) Preemptive() bool { return p.entry().preemptive }
+
+// MayReturn reports whether a job may displace by its class whom it gave way to.
+func (p Policy) MayReturn() bool { return p.entry().back }
+
+// TakesTurns reports whether giving way by class is not counted.
+func (p Policy) TakesTurns() bool { return p.entry().turns }

@@ -1,0 +1,221 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// Where more than age counts in the order, its discipline looks at all jobs,
+// those that run too, once in a decision, and says how each of them stands: the
+// order of those that wait, who displaces whom, and how large elastic gangs
+// should be.
+
+// lastClass is the class of what no discipline has looked at, since nothing is
+// to be decided on it.
+const lastClass = 1 << 30
+
+// stand asks the discipline.
+func (c *cycle) stand() {
+	discipline := c.policy.Discipline()
+	if discipline == nil {
+		return
+	}
+	s := queue.Situation{Now: c.now, GPUs: c.usableGPUs()}
+	c.stands = make(map[jobKey]queue.Standing, len(c.jobs))
+	for _, j := range c.byAge() {
+		if e, counts := c.entryOf(j); counts {
+			s.Jobs = append(s.Jobs, e)
+		} else {
+			c.stands[keyOf(j)] = queue.Standing{Class: lastClass}
+		}
+	}
+	for i, standing := range discipline.Stand(s) {
+		c.stands[keyOf(s.Jobs[i].Job)] = standing
+	}
+}
+
+// byAge are all jobs, the oldest first.
+func (p *Prepared) byAge() []*model.Job {
+	if p.aged == nil {
+		p.aged = make([]*model.Job, 0, len(p.jobs))
+		for _, j := range p.jobs {
+			p.aged = append(p.aged, j)
+		}
+		slices.SortFunc(p.aged, queue.CompareAge)
+	}
+	return p.aged
+}
+
+// usableGPUs counts the healthy GPUs of the nodes that may be used.
+func (c *cycle) usableGPUs() int {
+	n := 0
+	state := c.views[viewEmpty].State
+	for node := range int32(state.Len()) {
+		if r := state.Row(node); !r.Closed {
+			n += bits.OnesCount64(r.GPUs)
+		}
+	}
+	return n
+}
+
+// entryOf is what a discipline sees of a job; false if nothing is to be decided
+// on it and it does not run.
+func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
+	e := queue.Entry{Job: j, Priority: c.queueTree().Priority(j), Waiting: waits(j), Attained: j.AttainedGPUs, Ran: j.Ran}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		each := askedGPUs(g)
+		e.Count += g.Count
+		e.Asked += g.Count * each
+		if i == 0 {
+			e.GPUsPerMember = each
+		} else if e.GPUsPerMember != each {
+			e.GPUsPerMember = 0
+		}
+	}
+	if len(j.Groups) == 1 && j.Groups[0].Max > 0 {
+		e.Min, e.Max = max(1, j.Groups[0].Min), j.Groups[0].Max
+	}
+	if holdsMembers(j) {
+		for i := range j.Members {
+			if m := &j.Members[i]; !m.Ended {
+				e.Members++
+				e.Held += len(m.GPUs)
+			}
+		}
+	}
+	e.Running = e.Members > 0
+	c.times(&e)
+	return e, e.Running || j.State == model.StateQueued && j.Hold == ""
+}
+
+func askedGPUs(g *model.TaskGroup) int {
+	n := 0
+	for i := range g.Devices {
+		n += g.Devices[i].Count
+	}
+	return n
+}
+
+// times fills in what depends on the time.
+func (c *cycle) times(e *queue.Entry) {
+	j := e.Job
+	started := j.Started
+	if started.IsZero() {
+		started = j.Submitted
+	}
+	if e.Running && !started.IsZero() {
+		e.Turn = max(0, c.now.Sub(started))
+		more := e.Turn
+		if j.Accounted.After(started) {
+			more = max(0, c.now.Sub(j.Accounted))
+		}
+		e.Ran += more
+		e.Attained += more.Seconds() * float64(e.Held)
+	}
+	if !j.Submitted.IsZero() {
+		e.Waited = max(0, c.now.Sub(j.Submitted)-e.Ran)
+	}
+	if !e.Running {
+		since := j.Submitted
+		if j.Accounted.After(since) {
+			since = j.Accounted
+		}
+		if !since.IsZero() {
+			e.Rest = max(0, c.now.Sub(since))
+		}
+	}
+	total := queue.Duration(j)
+	e.Left = queue.Estimate{Known: total > 0, Total: total, Left: max(0, total-e.Ran)}
+}
+
+// inOrder brings jobs into the order of their standings; those that stand alike
+// keep theirs.
+func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
+	if c.stands == nil {
+		return jobs
+	}
+	tree, out := c.queueTree(), slices.Clone(jobs)
+	slices.SortStableFunc(out, func(a, b *model.Job) int {
+		x, y := c.stands[keyOf(a)], c.stands[keyOf(b)]
+		return cmp.Or(cmp.Compare(tree.Priority(b), tree.Priority(a)), cmp.Compare(x.Class, y.Class), cmp.Compare(x.Key, y.Key))
+	})
+	return out
+}
+
+// targetMembers is how many members the order would give an elastic gang, within
+// its bounds; 0 where it has no wish.
+func (c *cycle) targetMembers(j *model.Job) int {
+	n := c.stands[keyOf(j)].Members
+	if n <= 0 || len(j.Groups) != 1 || j.Groups[0].Max == 0 {
+		return 0
+	}
+	return min(max(n, j.Groups[0].Min, 1), j.Groups[0].Max)
+}
+
+// tellStanding adds to a decision how its job stands.
+func (c *cycle) tellStanding(t *turn) {
+	standing := c.stands[keyOf(t.job)]
+	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
+	if standing.Why != "" {
+		t.d.Reason += "; its place in the order: " + standing.Why
+	}
+}
+
+// rank is by what a job asks others to give way.
+type rank struct{ priority, class int }
+
+// beyond reports whether one rank may get what the other may not.
+func (r rank) beyond(o rank) bool { return r.priority > o.priority || r.class < o.class }
+
+// outranks reports whether a job may take another's room because its class is
+// lower, and why, or why not.
+func (c *cycle) outranks(j, victim *model.Job) (bool, string) {
+	if c.stands == nil || !c.policy.Preemptive() {
+		return false, ""
+	}
+	tree := c.queueTree()
+	if c.limited() {
+		own, other := tree.HomeOf(j), tree.HomeOf(victim)
+		if !own.SameQueue(other) {
+			return false, "the order counts within a queue only"
+		}
+		if least := tree.MinRun(other); !victim.Started.IsZero() && c.now.Sub(victim.Started) < least {
+			return false, fmt.Sprintf("it has run for %s only; its queue grants %s", c.now.Sub(victim.Started).Round(time.Second), least)
+		}
+	}
+	mine, theirs := c.stands[keyOf(j)], c.stands[keyOf(victim)]
+	switch p, q := tree.Priority(j), tree.Priority(victim); {
+	case p < q:
+		return false, fmt.Sprintf("priority %d against %d", p, q)
+	case mine.Class >= theirs.Class || theirs.Class == lastClass:
+		return false, fmt.Sprintf("it stands no lower in the order: %s against %s", mine.Why, theirs.Why)
+	}
+	return true, fmt.Sprintf("%s against %s", mine.Why, theirs.Why)
+}
+
+// byClass is the policy for jobs that give way to a lower class.
+func (c *cycle) byClass(p preempt.Policy) preempt.Policy {
+	p.MayReturn = c.policy.MayReturn()
+	if c.policy.TakesTurns() {
+		p.MaxPerJob = math.MaxInt
+	}
+	return p
+}
+
+// mayBecause says why a job may displace another one.
+func (c *cycle) mayBecause(j, victim *model.Job) string {
+	may, why := c.yield.rights.MayDisplace(j, victim)
+	if !may {
+		_, why = c.outranks(j, victim)
+	}
+	return why
+}
