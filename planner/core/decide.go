@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,10 @@ type cycle struct {
 	// given is everything placed in this plan; givenOn finds it by node, as far
 	// as indexed.
 	given   []given
-	givenOn map[int32][]int
+	givenOn [][]int
 	indexed int
+	// givenTo are the jobs of which this plan places something.
+	givenTo map[jobKey]bool
 	// holding is what was said of who holds a node.
 	holding map[int32]holding
 	// yield is who gives way; nil until somebody asks.
@@ -104,7 +107,8 @@ type taker struct {
 }
 
 func newCycle(p *Prepared, now time.Time) *cycle {
-	c := &cycle{Prepared: p, now: now, claims: map[possibleKey]claim{}, waits: map[possibleKey]waitAnswer{}, shares: map[possibleKey]sharedWait{}, hopes: map[possibleKey]possibility{}}
+	c := &cycle{Prepared: p, now: now}
+	p.scratch.lend(c)
 	c.ledger = p.openLedger()
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
@@ -116,6 +120,7 @@ func (c *cycle) revert() {
 	for v := range c.views {
 		c.views[v].State.Revert(c.marks[v])
 	}
+	c.scratch.takeBack(c)
 }
 
 // begin begins a job's turn, and ends it where nothing is to be looked at.
@@ -243,6 +248,8 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 	}
 	ranks := c.ranks(j, g)
 	next := make([]int, len(g.groups))
+	c.givenTo[keyOf(j)] = true
+	d.Members = slices.Grow(d.Members, len(r.Placed))
 	for k := range r.Placed {
 		p := &r.Placed[k]
 		node := c.tree.Nodes[p.Node].Model

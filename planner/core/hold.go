@@ -162,28 +162,37 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 	if len(g.unit.Parts) > 1 {
 		return c.keepParts(g, k, view)
 	}
-	onNode, forbidden := map[int32]int{}, g.forbidden()
+	forbidden := g.forbidden()
 	part := g.unit.Parts[0]
 	fit := min(part.Count, now.Summary(part.Request).Members(f.domain))
+	onNode := c.scratch.counts(now.State.Len())
 	for _, p := range now.Fill(part.Request, f.domain, fit) {
-		onNode[p.Node]++
+		if onNode[p.Node]++; onNode[p.Node] == 1 {
+			k.nodes = append(k.nodes, p.Node)
+		}
 	}
+	filled := len(k.nodes)
 	lacking := part.Count - fit
 	summary := later.Summary(part.Request)
 	for _, node := range c.byFree(part.Request, f) {
 		if lacking <= 0 {
 			break
 		}
-		room := int(summary.Fit(node).Members) - onNode[node]
+		room := int(summary.Fit(node).Members) - int(onNode[node])
 		if room <= 0 || forbidden[node] {
 			continue
 		}
 		lacking -= room
 		now.State.Keep(node, owner)
-		onNode[node] = topo.MaxGPUs
+		if onNode[node] == 0 {
+			k.nodes = append(k.nodes, node)
+		}
 		k.busy = append(k.busy, node)
 	}
-	k.nodes = slices.Sorted(maps.Keys(onNode))
+	for _, node := range k.nodes[:filled] {
+		onNode[node] = 0
+	}
+	slices.Sort(k.nodes)
 	return k, lacking <= 0
 }
 
@@ -255,21 +264,29 @@ func (g *gang) forbidden() map[int32]bool {
 }
 
 // byFree lists a domain's nodes that nobody keeps, those with the most free
-// GPUs first.
+// GPUs first. The list is good until the next one.
 func (c *cycle) byFree(r *place.Request, f domainFit) []int32 {
 	now := c.views[viewNow]
 	summary := now.Summary(r)
-	buckets := make([][]int32, topo.MaxGPUs+1)
+	var count [topo.MaxGPUs + 1]int32 // by free GPUs: the nodes, then where they begin
+	for node := f.lo; node < f.hi; node++ {
+		if now.State.Row(node).Owner == 0 {
+			count[summary.Fit(node).GPUs]++
+		}
+	}
+	total := int32(0)
+	for free := topo.MaxGPUs; free >= 0; free-- {
+		count[free], total = total, total+count[free]
+	}
+	out := slices.Grow(c.scratch.nodes[:0], int(total))[:total]
 	for node := f.lo; node < f.hi; node++ {
 		if now.State.Row(node).Owner == 0 {
 			free := summary.Fit(node).GPUs
-			buckets[free] = append(buckets[free], node)
+			out[count[free]] = node
+			count[free]++
 		}
 	}
-	var out []int32
-	for free := topo.MaxGPUs; free >= 0; free-- {
-		out = append(out, buckets[free]...)
-	}
+	c.scratch.nodes = out
 	return out
 }
 

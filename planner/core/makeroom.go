@@ -183,7 +183,7 @@ const oddBudget = 300
 // mayDisplace reports whether one job may take another's room.
 func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 	key := keyOf(victim)
-	if key == keyOf(j) || slices.ContainsFunc(c.given, func(g given) bool { return g.job == key }) {
+	if key == keyOf(j) || c.givenTo[key] {
 		return false
 	}
 	policy := c.yield.policy

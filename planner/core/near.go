@@ -26,31 +26,44 @@ func (f domainFit) nearer(o domainFit) bool {
 
 // meter measures domains for one gang on one view.
 type meter struct {
-	engine    *place.Engine
-	gang      *gang
-	island    bool
-	summaries []*topo.Summary
+	engine *place.Engine
+	gang   *gang
+	island bool
+	// first is the summary of the first part, more are those of the others.
+	first *topo.Summary
+	more  []*topo.Summary
 }
 
 func newMeter(e *place.Engine, g *gang) meter {
 	t := g.unit.Topology
 	m := meter{engine: e, gang: g, island: t.Mode == model.TopologyRequire && t.Level == model.LevelIsland}
-	for _, part := range g.unit.Parts {
-		m.summaries = append(m.summaries, e.Summary(part.Request))
+	for i, part := range g.unit.Parts {
+		if i == 0 {
+			m.first = e.Summary(part.Request)
+		} else {
+			m.more = append(m.more, e.Summary(part.Request))
+		}
 	}
 	return m
+}
+
+func (m meter) summary(part int) *topo.Summary {
+	if part == 0 {
+		return m.first
+	}
+	return m.more[part-1]
 }
 
 func (m meter) members(part int, f domainFit) int {
 	switch only := m.gang.unit.Only; {
 	case f.domain >= 0:
-		return m.summaries[part].Members(f.domain)
+		return m.summary(part).Members(f.domain)
 	case only != nil:
 		return int(m.engine.FitOn(m.gang.unit.Parts[part].Request, f.node, only.GPUs).Members)
 	case m.island:
-		return int(m.summaries[part].Fit(f.node).Island)
+		return int(m.summary(part).Fit(f.node).Island)
 	default:
-		return int(m.summaries[part].Fit(f.node).Members)
+		return int(m.summary(part).Fit(f.node).Members)
 	}
 }
 
@@ -75,11 +88,11 @@ func (m meter) measure(f *domainFit) {
 		f.fit += min(part.Count, m.members(i, *f))
 		switch {
 		case f.domain >= 0:
-			f.gpus = max(f.gpus, m.summaries[i].GPUs(f.domain))
+			f.gpus = max(f.gpus, m.summary(i).GPUs(f.domain))
 		case only != nil:
 			f.gpus = max(f.gpus, int(m.engine.FitOn(part.Request, f.node, only.GPUs).GPUs))
 		default:
-			f.gpus = max(f.gpus, int(m.summaries[i].Fit(f.node).GPUs))
+			f.gpus = max(f.gpus, int(m.summary(i).Fit(f.node).GPUs))
 		}
 	}
 }

@@ -48,6 +48,8 @@ type Prepared struct {
 	// allocsOn and membersOn are, by node, what holds something there.
 	allocsOn  [][]*model.Alloc
 	membersOn [][]jobMember
+	// held is, by node, what holders makes of these.
+	held [][]holder
 	// views are the states that decisions are tried on.
 	views [viewCount]*place.Engine
 	// allocsOf are the allocations by job, made when a constraint asks.
@@ -59,6 +61,8 @@ type Prepared struct {
 	possible map[possibleKey]possibility
 	// accounts is what jobs use, by queue; nil where there are no queues.
 	accounts *accounts
+	// scratch is what decisions use again.
+	scratch scratch
 }
 
 type jobKey struct{ namespace, id string }
@@ -119,7 +123,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 func (p *Prepared) build(tree *topo.Tree) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
-	p.allocsOn, p.membersOn = make([][]*model.Alloc, n), make([][]jobMember, n)
+	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.openAccounts()
 	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
 	for _, a := range p.allocs {

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // wants says what a gang asks for: "4 members with 8 GPUs each (32 GPUs)".
 func (g *gang) wants() string {
-	var parts []string
+	parts := make([]string, 0, 1)
 	for i := range g.unit.Parts {
 		if n := len(g.indexes[i]); n > 0 {
 			text := plural(n, "member")
@@ -33,7 +34,7 @@ func (g *gang) wants() string {
 	}
 	text := strings.Join(parts, " and ")
 	if g.members > 1 && g.gpus > 0 {
-		text += fmt.Sprintf(" (%d GPUs)", g.gpus)
+		text += " (" + strconv.Itoa(g.gpus) + " GPUs)"
 	}
 	return text
 }
@@ -85,7 +86,7 @@ func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // domainName is a domain with its level: "block b2", "the cluster".
@@ -204,7 +205,8 @@ const maxNames = 3
 // waitReason says what a gang waits for and what would let it start.
 func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k kept, why possibility) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "needs %s%s; ", g.wants(), g.where())
+	b.Grow(256)
+	b.WriteString("needs " + g.wants() + g.where() + "; ")
 	name := domainName(best.level, best.path)
 	switch {
 	case g.members > 1:
@@ -323,9 +325,6 @@ func (c *cycle) holderList(j *model.Job, node int32) string {
 // givenAt lists what this plan has placed on a node so far, as indexes in
 // given.
 func (c *cycle) givenAt(node int32) []int {
-	if c.givenOn == nil {
-		c.givenOn = map[int32][]int{}
-	}
 	for ; c.indexed < len(c.given); c.indexed++ {
 		at := c.given[c.indexed].node
 		c.givenOn[at] = append(c.givenOn[at], c.indexed)

@@ -40,6 +40,7 @@ func (p *Prepared) setRows(node int32) {
 		}
 	}
 	calm, now := empty, empty
+	p.held[node] = p.findHolders(node)
 	holders := p.holders(node)
 	for _, h := range holders {
 		take(&now, h)
@@ -76,8 +77,10 @@ func ports(list []int) []uint16 {
 }
 
 // holders lists what holds something on a node: every allocation, and every
-// member in force that has none yet.
-func (p *Prepared) holders(node int32) []holder {
+// member in force that has none yet. The list must not be changed.
+func (p *Prepared) holders(node int32) []holder { return p.held[node] }
+
+func (p *Prepared) findHolders(node int32) []holder {
 	allocs, members := p.allocsOn[node], p.membersOn[node]
 	if len(allocs)+len(members) == 0 {
 		return nil

@@ -101,8 +101,10 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 
 func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	truth := c.truth()
-	why := possibility{code: codeNoDomain, reason: g.astrayReason()}
-	if !g.astray {
+	var why possibility
+	if g.astray {
+		why = possibility{code: codeNoDomain, reason: g.astrayReason()}
+	} else {
 		why = c.possibility(g)
 	}
 	part := why.part

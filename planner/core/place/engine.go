@@ -15,6 +15,9 @@ type Engine struct {
 	State    *topo.State
 	profiles map[*Request]*profile
 	uses     int
+	// kids and parts are lists that one search after the other uses.
+	kids  []child
+	parts []share
 }
 
 // profile is a summary of the state for one request.
@@ -24,6 +27,9 @@ type profile struct {
 	version int // of the state
 	built   bool
 	used    int
+	// filtered is Filtered's answer as long as the summary says why.
+	filtered map[string]int
+	why      [256]int
 }
 
 // NewEngine makes an engine that places on state.
@@ -95,10 +101,15 @@ func (e *Engine) refresh(p *profile) {
 // next change of the state or the next use of the engine.
 func (e *Engine) Summary(r *Request) *topo.Summary { return e.profile(r).summary }
 
-// Filtered counts the nodes that take no member now, by reason.
+// Filtered counts the nodes that take no member now, by reason. The answer must
+// not be changed: it is given again.
 func (e *Engine) Filtered(r *Request) map[string]int {
+	p := e.profile(r)
+	why := p.summary.Why()
+	if p.filtered != nil && *why == p.why {
+		return p.filtered // a request that shares its summary shares its verdicts
+	}
 	out := map[string]int{}
-	why := e.profile(r).summary.Why()
 	for code, text := range whyText {
 		if text != "" && why[code] > 0 {
 			out[text] = why[code]
@@ -109,6 +120,7 @@ func (e *Engine) Filtered(r *Request) map[string]int {
 			out[reason] += r.Verdicts.Count[i]
 		}
 	}
+	p.filtered, p.why = out, *why
 	return out
 }
 

@@ -44,8 +44,9 @@ func (e *Engine) Fill(r *Request, domain int32, count int) []Placed {
 	if count == 0 {
 		return nil
 	}
-	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, count}}}}
-	for _, s := range e.spread(e.profile(r), domain, count, nil) {
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, count}}}, placed: make([]Placed, 0, count)}
+	e.parts = e.spread(e.profile(r), domain, count, e.parts[:0])
+	for _, s := range e.parts {
 		a.put(0, s.node, s.count, ^uint64(0))
 	}
 	return a.placed

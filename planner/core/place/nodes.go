@@ -193,7 +193,8 @@ func (a *attempt) greedy(domain, lo, hi int32, limit uint64, partial bool) bool 
 }
 
 // shares distributes a part over the nodes in [lo, hi); if it does not fit it
-// distributes what does, if partial, and reports false.
+// distributes what does, if partial, and reports false. The list is good until
+// the next one.
 func (a *attempt) shares(part int, domain, lo, hi int32, partial bool) ([]share, bool) {
 	count := a.unit.Parts[part].Count
 	p := a.profile(a.unit.Parts[part].Request)
@@ -213,7 +214,8 @@ func (a *attempt) shares(part int, domain, lo, hi int32, partial bool) ([]share,
 	case domain < 0:
 		return []share{{lo, n}}, n == count
 	default:
-		return a.spread(p, domain, n, nil), n == count
+		a.parts = a.spread(p, domain, n, a.parts[:0])
+		return a.parts, n == count
 	}
 }
 

@@ -86,10 +86,11 @@ type child struct {
 	score   uint32
 }
 
-// children lists what takes members, the largest first.
+// children lists what takes members, the largest first. The list is good until
+// the next one.
 func (e *Engine) children(p *profile, domain int32) []child {
 	d := &e.Catalog.Tree.Domains[domain]
-	var out []child
+	out := e.kids[:0]
 	for node := d.Lo; node < d.Own; node++ {
 		if f := p.summary.Fit(node); f.Members > 0 {
 			out = append(out, child{node, true, int(f.Members), f.Score})
@@ -112,6 +113,7 @@ func (e *Engine) children(p *profile, domain int32) []child {
 		}
 		return cmp.Or(cmp.Compare(x.score, y.score), cmp.Compare(x.id, y.id))
 	})
+	e.kids = out
 	return out
 }
 

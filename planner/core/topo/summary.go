@@ -170,8 +170,8 @@ func (s *Summary) Members(domain int32) int { return int(s.sum[domain]) }
 // GPUs is how many GPUs of the kind wanted are free in a domain.
 func (s *Summary) GPUs(domain int32) int { return int(s.gpus[domain]) }
 
-// Why counts the nodes by Fit.Why.
-func (s *Summary) Why() [256]int { return s.why }
+// Why counts the nodes by Fit.Why. It is valid until the next change.
+func (s *Summary) Why() *[256]int { return &s.why }
 
 // Best returns the node in [lo, hi) that strands least by taking a member, and
 // its score; false if none takes one.

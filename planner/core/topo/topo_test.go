@@ -148,8 +148,8 @@ func TestSummary(t *testing.T) {
 			kept.Set(int32(n), fits[n])
 		}
 		fresh.SetAll(func(n int32) Fit { return fits[n] })
-		if kept.Why() != fresh.Why() {
-			t.Fatalf("why: kept %v, fresh %v", kept.Why(), fresh.Why())
+		if *kept.Why() != *fresh.Why() {
+			t.Fatalf("why: kept %v, fresh %v", *kept.Why(), *fresh.Why())
 		}
 		for i := range tree.Domains {
 			d := &tree.Domains[i]

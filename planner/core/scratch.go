@@ -1,0 +1,53 @@
+package core
+
+// scratch is memory that one decision after the other uses. Nothing in it
+// outlives a decision.
+type scratch struct {
+	// nodes is a list of nodes, byNode a number for each, which is 0.
+	nodes  []int32
+	byNode []int32
+	claims map[possibleKey]claim
+	waits  map[possibleKey]waitAnswer
+	shares map[possibleKey]sharedWait
+	hopes  map[possibleKey]possibility
+	given  []given
+	// givenOn are indexes in given, by node.
+	givenOn [][]int
+	givenTo map[jobKey]bool
+}
+
+// counts is a number for each of n nodes, all 0. Whoever changes one sets it
+// back.
+func (s *scratch) counts(n int) []int32 {
+	if len(s.byNode) != n {
+		s.byNode = make([]int32, n)
+	}
+	return s.byNode
+}
+
+// lend gives a decision what it may use.
+func (s *scratch) lend(c *cycle) {
+	if s.claims == nil {
+		s.claims, s.waits, s.shares = map[possibleKey]claim{}, map[possibleKey]waitAnswer{}, map[possibleKey]sharedWait{}
+		s.hopes, s.givenTo = map[possibleKey]possibility{}, map[jobKey]bool{}
+	}
+	if n := len(c.tree.Nodes); len(s.givenOn) != n {
+		s.givenOn = make([][]int, n)
+	}
+	c.claims, c.waits, c.shares, c.hopes = s.claims, s.waits, s.shares, s.hopes
+	c.given, c.givenOn, c.givenTo = s.given[:0], s.givenOn, s.givenTo
+}
+
+// takeBack makes what a decision was lent ready for the next one.
+func (s *scratch) takeBack(c *cycle) {
+	clear(s.claims)
+	clear(s.waits)
+	clear(s.shares)
+	clear(s.hopes)
+	clear(s.givenTo)
+	for i := range c.given[:c.indexed] {
+		s.givenOn[c.given[i].node] = s.givenOn[c.given[i].node][:0]
+	}
+	clear(c.given)
+	s.given = c.given[:0]
+}
