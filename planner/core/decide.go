@@ -214,8 +214,8 @@ func (c *cycle) domainAround(lo, hi int32) int32 {
 	return d
 }
 
-// place places a gang, unless its like did not fit a moment ago.
-func (c *cycle) place(g *gang) (place.Result, bool) {
+// placeUnit places a gang, unless its like did not fit a moment ago.
+func (c *cycle) placeUnit(g *gang) (place.Result, bool) {
 	if g.astray {
 		return place.Result{}, false
 	}

@@ -29,7 +29,9 @@ type made struct {
 // nobody may be displaced who would be of use.
 func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	if len(c.placedNow) > 0 {
+		at := g.at
 		c.prepare(j, g) // others of its job have got places since
+		g.use(at)
 	}
 	y, now := c.yield, c.views[viewNow]
 	mark := now.State.Mark()
@@ -162,8 +164,12 @@ func (c *cycle) moves(victims []int) map[int]string {
 			continue
 		}
 		c.prepare(&anew, &gangs[at])
-		if r, ok := c.views[viewNow].Place(gangs[at].unit); ok {
-			out[v] = domainName(r.Level, r.Domain)
+		for i := range max(1, len(gangs[at].options)) {
+			gangs[at].use(i)
+			if r, ok := c.views[viewNow].Place(gangs[at].unit); ok {
+				out[v] = domainName(r.Level, r.Domain)
+				break
+			}
 		}
 	}
 	return out

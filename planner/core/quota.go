@@ -186,18 +186,13 @@ func (c *cycle) askModels(t *turn, g *gang, stage int) (place.Result, answer) {
 func (c *cycle) prepareWithout(j *model.Job, g *gang, models []string) {
 	given := g.groups
 	defer func() { g.groups = given }()
+	refused := make([]model.Constraint, len(models))
+	for i, m := range models {
+		refused[i] = model.Constraint{Left: deviceModel, Operand: "!=", Right: m}
+	}
 	g.groups = make([]*model.TaskGroup, len(given))
 	for i, group := range given {
-		limited := *group
-		limited.Devices = slices.Clone(group.Devices)
-		for k := range limited.Devices {
-			d := &limited.Devices[k]
-			d.Constraints = slices.Clone(d.Constraints)
-			for _, m := range models {
-				d.Constraints = append(d.Constraints, model.Constraint{Left: "${device.model}", Operand: "!=", Right: m})
-			}
-		}
-		g.groups[i] = &limited
+		g.groups[i] = withDevices(group, refused...)
 	}
 	c.prepare(j, g)
 }

@@ -20,7 +20,9 @@ type turn struct {
 	last      place.Result
 	placedNow []other
 	waits     []wait
-	d         model.Decision
+	// took is what those placed are served from, where the job names models.
+	took []served
+	d    model.Decision
 }
 
 // work decides on jobs, which are in their order.
@@ -97,12 +99,14 @@ func (c *cycle) serve(t *turn, stage int) bool {
 		default:
 			t.last = result
 			t.placed++
+			t.servedBy(g)
 			c.admitted(t.job, g, result, &t.d)
 		}
 	}
 	t.rest, t.placedNow, c.failed = later, c.placedNow, failed
 	for _, g := range failed {
 		w := c.waitFor(t, g)
+		w.reason += g.modelsWanted()
 		t.waits = append(t.waits, w)
 		if c.policy.Strict && w.forRoom {
 			c.blocked = "job " + jobName(keyOf(t.job))
@@ -123,7 +127,7 @@ func (c *cycle) end(t *turn) model.Decision {
 			d.Action = model.ActionAdmit
 			d.Detail.Code = codePlaced
 			d.Detail.Level, d.Detail.Domain = t.last.Level, t.last.Domain
-			d.Reason = c.placedReason(t.job, d, t.last) + c.borrowedReason(t)
+			d.Reason = c.placedReason(t.job, d, t.last) + t.modelsPlaced() + c.borrowedReason(t)
 		}
 		borrowed := d.Detail.BorrowedGPUs
 		if len(t.waits) > 0 {

@@ -29,6 +29,10 @@ type gang struct {
 	near int32
 	// refused is why its queue may not have so much.
 	refused *queue.Refusal
+	// options are the ways to serve it where its job names models of GPUs; unit is
+	// that of the one at, and took is the one that placed it.
+	options  []option
+	at, took int
 }
 
 // gangs splits a job into what starts together.
@@ -84,8 +88,16 @@ func (g *gang) add(group *model.TaskGroup, indexes []int) {
 // exact reports whether a placement is found whenever there is one.
 func (g *gang) exact() bool { return len(g.unit.Parts) == 1 && len(g.unit.Quotas) < 2 }
 
-// prepare compiles a gang's unit.
+// prepare compiles a gang's unit, or one for each way to serve it.
 func (c *cycle) prepare(j *model.Job, g *gang) {
+	if g.options = g.options[:0]; len(j.Models) > 0 && g.gpus > 0 {
+		c.prepareModels(j, g)
+		return
+	}
+	c.prepareUnit(j, g)
+}
+
+func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	u := &place.Unit{Topology: j.Topology, Within: topo.Root}
 	distinct := false
 	for i, group := range g.groups {

@@ -76,6 +76,7 @@ func (c *cycle) tellAll(j *model.Job, waits []wait, d *model.Decision) {
 // explain says why a gang does not fit, and keeps nodes for it. What was said
 // of another gang alike holds still if nothing has changed since.
 func (c *cycle) explain(j *model.Job, g *gang) wait {
+	c.settle(g)
 	key, plain := keyOfGang(g)
 	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
 	plain = plain && !c.mayPreempt(j, g)
@@ -121,7 +122,7 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	// Who runs already lets others pass.
 	w.forRoom = why.code == "" && g.grown == 0
 	if w.forRoom && c.mayPreempt(j, g) {
-		if made, ok := c.makeRoom(j, g); ok {
+		if made, ok := c.makeRoomOnAny(j, g); ok {
 			c.tellMade(g, made, &w)
 			return w
 		}

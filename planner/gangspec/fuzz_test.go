@@ -3,6 +3,7 @@ package gangspec_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ func FuzzParseMeta(f *testing.F) {
 		{"caravan_gang", "job"}, {"caravan_topology", "require:rack"}, {"caravan_topology", "require:"},
 		{"caravan_min", "1"}, {"caravan_max", "99999999999999999999"}, {"caravan_deadline", "2031-05-17T18:00:00Z"},
 		{"caravan_duration", "1h"}, {"caravan_budget", "1e309"}, {"caravan_queue", "a/b"}, {"caravan_\xff", ""},
+		{"caravan_models", "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB=0.5"}, {"caravan_models", "=,=,"}, {"caravan_mix", "true"},
 	} {
 		f.Add(seed[0], seed[1], 4)
 	}
@@ -38,6 +40,13 @@ func FuzzParseMeta(f *testing.F) {
 			}
 			if spec.Duration < 0 || spec.DeadlineAfter < 0 || spec.Budget < 0 || spec.Queue == "" {
 				t.Errorf("spec %+v", spec)
+			}
+			names := map[string]bool{}
+			for _, m := range spec.Models {
+				if m.Name == "" || names[m.Name] || !(m.Speed > 0) || math.IsInf(m.Speed, 0) {
+					t.Errorf("models %+v", spec.Models)
+				}
+				names[m.Name] = true
 			}
 		}
 		gangspec.ToModel(job, spec)

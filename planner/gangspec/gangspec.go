@@ -30,12 +30,15 @@ const (
 	KeyBudget     = Prefix + "budget"
 	KeyOnFailure  = Prefix + "on_failure"
 	KeyOnResize   = Prefix + "on_resize"
+	KeyModels     = Prefix + "models"
+	KeyMix        = Prefix + "mix"
 )
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
+	KeyModels, KeyMix,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -83,6 +86,10 @@ type Spec struct {
 	// priority.
 	Priority string
 	Topology model.Topology
+	// Models are the GPU models that it takes, with its speed on each, in the
+	// author's order; empty is any. Mix lets one gang have several of them.
+	Models []model.ModelSpeed
+	Mix    bool
 	// Groups are the elastic bounds, in the order of the job's groups.
 	Groups []Bounds
 	// Duration is the author's estimate; 0 means to be learned.

@@ -121,6 +121,7 @@ func TestParseReadsEverything(t *testing.T) {
 		"caravan_duration": "90m", "caravan_deadline": "36h", "caravan_preempt": "never",
 		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
 		"caravan_on_failure": "continue", "caravan_on_resize": "restart",
+		"caravan_models": "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB = .5,NVIDIA L4", "caravan_mix": "true",
 	}
 	job.TaskGroups[0].Meta = map[string]string{"caravan_min": "2", "caravan_max": "8", "caravan_queue": "org/team"}
 	got, err := gangspec.Parse(job)
@@ -132,6 +133,7 @@ func TestParseReadsEverything(t *testing.T) {
 		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2}},
 		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Checkpoint: 10 * time.Minute,
 		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
+		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Parse (-want +got):\n%s", diff)
@@ -174,8 +176,26 @@ func TestParseFaults(t *testing.T) {
 		"on_failure": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "contine" }, []string{`(did you mean "continue"?)`}},
 		"on_failure without room": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "continue" },
 			[]string{"fewer members than count"}},
-		"on_resize": {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
-		"budget":    {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
+		"on_resize":                  {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
+		"models without a name":      {func(j *api.Job) { j.Meta["caravan_models"] = "H100=1,=2" }, []string{`caravan_models = "H100=1,=2": a name is missing; allowed are names as caravan topology shows them`}},
+		"models with an empty entry": {func(j *api.Job) { j.Meta["caravan_models"] = "H100=1," }, []string{`a name is missing`}},
+		"models whose speed is none": {func(j *api.Job) { j.Meta["caravan_models"] = "H100=fast" }, []string{`the speed "fast" is no number above 0`}},
+		"models of no speed":         {func(j *api.Job) { j.Meta["caravan_models"] = "H100=0" }, []string{`the speed "0" is no number above 0`}},
+		"models of endless speed":    {func(j *api.Job) { j.Meta["caravan_models"] = "H100=Inf" }, []string{`the speed "Inf" is no number above 0`}},
+		"a model twice":              {func(j *api.Job) { j.Meta["caravan_models"] = "H100=1, H100 = 2" }, []string{`"H100" is listed twice`}},
+		"a path for a model":         {func(j *api.Job) { j.Meta["caravan_models"] = "nvidia/gpu/H100" }, []string{`"nvidia/gpu/H100" is no name of a model`}},
+		"many models":                {func(j *api.Job) { j.Meta["caravan_models"] = strings.Repeat("H,", 32) + "X" }, []string{`"H" is listed twice`}},
+		"models and one in the request": {func(j *api.Job) {
+			j.Meta["caravan_models"] = "H100,A100"
+			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Name = "nvidia/gpu/H100"
+		}, []string{`task "main" of group "g": device "nvidia/gpu/H100": it names its model, and caravan_models = "H100,A100" names those that the job takes; ask for "nvidia/gpu", or leave caravan_models out`}},
+		"models and no device": {func(j *api.Job) {
+			j.Meta["caravan_models"] = "H100"
+			j.TaskGroups[0].Tasks[0].Resources.Devices = nil
+		}, []string{`job: caravan_models = "H100": no task asks for a device`}},
+		"a mixture of nothing": {func(j *api.Job) { j.Meta["caravan_mix"] = "true" }, []string{`job: caravan_mix = "true": it says whether one gang may have several of the models in caravan_models`}},
+		"mix":                  {func(j *api.Job) { j.Meta["caravan_mix"] = "yes" }, []string{`job: caravan_mix = "yes": allowed is true or false`}},
+		"budget":               {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
 		"in a task's meta": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Meta = map[string]string{"caravan_gang": "job"} },
 			[]string{`task "main" of group "g": caravan_gang = "job": the meta of a task is not read`}},
 		"job and group disagree": {func(j *api.Job) {

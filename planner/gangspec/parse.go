@@ -53,6 +53,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 		Burst:    p.word(KeyBurst, "", []string{BurstAllow, BurstNever, BurstOnly}),
 		Budget:   p.budget(),
 	}
+	spec.Models, spec.Mix = p.models()
 	spec.Checkpoint = p.duration(KeyCheckpoint)
 	spec.Deadline, spec.DeadlineAfter = p.deadline()
 	spec.Groups = p.bounds()

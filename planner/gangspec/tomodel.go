@@ -35,6 +35,8 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Constraints:   constraints(job.Constraints),
 		Gang:          spec.Gang,
 		Topology:      spec.Topology,
+		Models:        slices.Clone(spec.Models),
+		MixModels:     spec.Mix,
 		Duration:      spec.Duration,
 		Deadline:      spec.Deadline,
 		Preempt:       spec.Preempt,

@@ -26,6 +26,7 @@ var required = map[string][]string{
 	"Queue":      {"path"},
 	"Member":     {"group", "index", "node"},
 	"Preempted":  {"at", "by"},
+	"ModelSpeed": {"name", "speed"},
 }
 
 // Operands are those that a Constraint may have.

@@ -37,7 +37,10 @@ func TestDecodeSnapshotErrors(t *testing.T) {
 		"fields of a group": {job(`{"name": "g", "vendor": null, "count": null}`), []string{
 			"decode: jobs[0].groups[0].vendor: unknown field", "decode: jobs[0].groups[0].count: found null, want an integer"}},
 		"a group without its count": {job(`{"name": "g"}`), []string{"decode: jobs[0].groups[0].count: missing: want an integer"}},
-		"an operand":                {job(`{"name": "g", "count": 1, "constraints": [{"operand": "foo"}]}`), []string{`decode: jobs[0].groups[0].constraints[0].operand: "foo": want one of ` + strings.Join(Operands, " ")}},
+		"models": {strings.Replace(job(`{"name": "g", "count": 1}`), `"id": "j"`, `"id": "j", "models": [{"name": "", "speed": 1}, {"name": "A", "speed": 0}, {"name": "A", "speed": 1e300}]`, 1), []string{
+			"jobs[0] (j).models[0].name: empty: want a GPU's model", "jobs[0] (j).models[1].speed: 0: want above 0, at most 3.4e38",
+			`jobs[0] (j).models[2].name: "A": is listed before; want each once`, "jobs[0] (j).models[2].speed: 1e+300: want above 0, at most 3.4e38"}},
+		"an operand": {job(`{"name": "g", "count": 1, "constraints": [{"operand": "foo"}]}`), []string{`decode: jobs[0].groups[0].constraints[0].operand: "foo": want one of ` + strings.Join(Operands, " ")}},
 		"numbers": {job(`{"name": "g", "count": 1.5, "min": 1e99, "max": 1e-400000000, "resources": {"cpu_mhz": 1e400000000, "cores": "1"}}`), []string{
 			"decode: jobs[0].groups[0].count: 1.5: want an integer of at most 64 bits", "decode: jobs[0].groups[0].min: 1e99: want an integer of at most 64 bits",
 			"decode: jobs[0].groups[0].max: 1e-400000000: want an integer of at most 64 bits",

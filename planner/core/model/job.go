@@ -33,9 +33,16 @@ type Job struct {
 	Pool        string       `json:"pool,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// Gang says what starts together: GangJob, GangGroup or GangNone.
-	Gang     Gang        `json:"gang,omitempty"`
-	Topology Topology    `json:"topology,omitzero"`
-	Groups   []TaskGroup `json:"groups"`
+	Gang     Gang     `json:"gang,omitempty"`
+	Topology Topology `json:"topology,omitzero"`
+	// Models are the GPU models that its device requests may be served from, with
+	// how fast the job runs on each; empty is any, and nothing is known of speeds.
+	// A gang runs on one of them throughout unless MixModels is set, since the
+	// slowest member sets the pace.
+	Models []ModelSpeed `json:"models,omitempty"`
+	// MixModels lets members of one gang run on different Models.
+	MixModels bool        `json:"mix_models,omitempty"`
+	Groups    []TaskGroup `json:"groups"`
 	// Members are the placements decided earlier and still in force, for
 	// admitted and running jobs.
 	Members []Member `json:"members,omitempty"`
@@ -61,6 +68,18 @@ type Job struct {
 	Ran          time.Duration `json:"ran_ns,omitempty"`
 	Accounted    time.Time     `json:"accounted,omitzero"`
 }
+
+// ModelSpeed is a GPU model that a job accepts.
+type ModelSpeed struct {
+	// Name is a GPU's Model: "NVIDIA H100 80GB HBM3".
+	Name string `json:"name"`
+	// Speed is how much the job gets done per GPU and time, by the same measure
+	// for all Models of one job: above 0, and 1 on the model that it is told in.
+	Speed float64 `json:"speed"`
+}
+
+// MaxModels bounds the Models of one job.
+const MaxModels = 32
 
 // What a preemption may cost.
 const (

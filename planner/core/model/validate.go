@@ -215,6 +215,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	if level == "" && j.Topology.Mode == TopologyRequire {
 		f.add("jobs[%d] (%s).topology.level: empty: want the level that is required", i, j.ID)
 	}
+	j.validateModels(f, i)
 	groups := make(map[string]*TaskGroup, len(j.Groups))
 	for k := range j.Groups {
 		g := &j.Groups[k]
@@ -225,6 +226,25 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 		g.validate(f, i, k, j.ID)
 	}
 	j.validateMembers(f, i, groups)
+}
+
+func (j *Job) validateModels(f *faults, i int) {
+	if len(j.Models) > MaxModels {
+		f.add("jobs[%d] (%s).models: %d models: want at most %d", i, j.ID, len(j.Models), MaxModels)
+	}
+	seen := make(map[string]bool, len(j.Models))
+	for k, m := range j.Models {
+		switch {
+		case m.Name == "":
+			f.add("jobs[%d] (%s).models[%d].name: empty: want a GPU's model", i, j.ID, k)
+		case seen[m.Name]:
+			f.add("jobs[%d] (%s).models[%d].name: %q: is listed before; want each once", i, j.ID, k, m.Name)
+		}
+		seen[m.Name] = true
+		if !(m.Speed > 0 && m.Speed <= math.MaxFloat32) { // NaN too
+			f.add("jobs[%d] (%s).models[%d].speed: %g: want above 0, at most 3.4e38", i, j.ID, k, m.Speed)
+		}
+	}
 }
 
 func (g *TaskGroup) validate(f *faults, i, at int, job string) {

@@ -1,0 +1,273 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+)
+
+// A job may take several GPU models and run at another speed on each. A gang
+// goes as fast as its slowest member, so it is served from one model
+// throughout: from the fastest that has room now. Where models may be mixed, a
+// mixture comes after the slowest model in it alone, which is as fast and
+// leaves the others to those who want them.
+
+// option is one way to serve a gang.
+type option struct {
+	// models are those that its GPUs may be of, the fastest first.
+	models []model.ModelSpeed
+	unit   *place.Unit
+}
+
+// speed is how fast a gang goes that has some of each.
+func (o *option) speed() float64 { return o.models[len(o.models)-1].Speed }
+
+// modelSets lists what a gang may be served from, the fastest first.
+func modelSets(models []model.ModelSpeed, mix bool) [][]model.ModelSpeed {
+	list := slices.Clone(models)
+	slices.SortStableFunc(list, func(a, b model.ModelSpeed) int { return cmp.Compare(b.Speed, a.Speed) })
+	var out [][]model.ModelSpeed
+	for i := range list {
+		out = append(out, list[i:i+1])
+		if mix && i > 0 {
+			out = append(out, list[:i+1])
+		}
+	}
+	return out
+}
+
+// prepareModels compiles a gang's unit once for each way to serve it.
+func (c *cycle) prepareModels(j *model.Job, g *gang) {
+	given := g.groups
+	defer func() { g.groups = given }()
+	models := j.Models
+	if !j.MixModels {
+		models = c.joinModels(j, g)
+	}
+	for _, set := range modelSets(models, j.MixModels) {
+		only := onlyModels(set)
+		g.groups = make([]*model.TaskGroup, len(given))
+		for i, group := range given {
+			g.groups[i] = withDevices(group, only)
+		}
+		c.prepareUnit(j, g)
+		g.options = append(g.options, option{set, g.unit})
+	}
+	g.use(0)
+}
+
+// use makes one of its options a gang's present one.
+func (g *gang) use(i int) {
+	if i < len(g.options) {
+		g.at, g.unit = i, g.options[i].unit
+	}
+}
+
+// onlyModels is the constraint that lets nothing but some models pass.
+func onlyModels(set []model.ModelSpeed) model.Constraint {
+	if len(set) == 1 {
+		return model.Constraint{Left: deviceModel, Operand: "=", Right: set[0].Name}
+	}
+	names := make([]string, len(set))
+	for i, m := range set {
+		names[i] = regexp.QuoteMeta(m.Name)
+	}
+	return model.Constraint{Left: deviceModel, Operand: "regexp", Right: "^(" + strings.Join(names, "|") + ")$"}
+}
+
+const deviceModel = "${device.model}"
+
+// withDevices is a task group with more constraints on all of its devices.
+func withDevices(group *model.TaskGroup, more ...model.Constraint) *model.TaskGroup {
+	limited := *group
+	limited.Devices = slices.Clone(group.Devices)
+	for k := range limited.Devices {
+		d := &limited.Devices[k]
+		d.Constraints = slices.Concat(d.Constraints, more)
+	}
+	return &limited
+}
+
+// joinModels are the models that new members of a gang may have: that of the
+// members in force, where there are any.
+func (c *cycle) joinModels(j *model.Job, g *gang) []model.ModelSpeed {
+	if gangOf(j) == model.GangNone || !holdsMembers(j) {
+		return j.Models
+	}
+	var out []model.ModelSpeed
+	for i := range j.Members {
+		m := &j.Members[i]
+		at, ok := c.tree.Find(m.Node)
+		if m.Ended || !ok || gangOf(j) == model.GangGroup && m.Group != g.groups[0].Name {
+			continue
+		}
+		mask := c.gpuMask(at, m.GPUs)
+		for _, group := range c.tree.Nodes[at].Groups {
+			name := c.tree.Kinds[group.Kind].Model
+			if group.Mask&mask == 0 || slices.ContainsFunc(out, func(o model.ModelSpeed) bool { return o.Name == name }) {
+				continue
+			}
+			joined := model.ModelSpeed{Name: name, Speed: 1}
+			if k := slices.IndexFunc(j.Models, func(o model.ModelSpeed) bool { return o.Name == name }); k >= 0 {
+				joined = j.Models[k]
+			}
+			out = append(out, joined)
+		}
+	}
+	if len(out) == 0 {
+		return j.Models
+	}
+	slices.SortFunc(out, func(a, b model.ModelSpeed) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// place places a gang, on the fastest of the models that it takes that has
+// room.
+func (c *cycle) place(g *gang) (place.Result, bool) {
+	if len(g.options) == 0 {
+		return c.placeUnit(g)
+	}
+	for i := range g.options {
+		g.use(i)
+		if r, ok := c.placeUnit(g); ok {
+			g.took = i
+			return r, true
+		}
+	}
+	g.use(0)
+	return place.Result{}, false
+}
+
+// settle decides for which models a gang waits that has no room on any: one on
+// which it would fit if nothing were kept for others, else one that could have
+// room, and of those the one nearest to it; the faster of equals.
+func (c *cycle) settle(g *gang) {
+	if len(g.options) < 2 || g.astray {
+		return
+	}
+	truth, best, nearest, least := c.truth(), 0, -1, 3
+	for i := range g.options {
+		g.use(i)
+		if len(c.holds) > 0 && c.placeable(truth, g) {
+			return
+		}
+		why, rank, fit := c.possibility(g), 0, 0
+		switch {
+		case why.never():
+			rank = 2
+		case why.code != "":
+			rank = 1
+		default:
+			fit = c.bestDomain(c.views[viewNow], g).fit
+		}
+		if rank < least || rank == least && fit > nearest {
+			best, nearest, least = i, fit, rank
+		}
+	}
+	g.use(best)
+}
+
+// makeRoomOnAny makes room for a gang on the fastest model on which that can be
+// done.
+func (c *cycle) makeRoomOnAny(j *model.Job, g *gang) (made, bool) {
+	at := g.at
+	for i := range max(1, len(g.options)) {
+		g.use(i)
+		if i > 0 && !c.mayPreempt(j, g) {
+			break
+		}
+		if m, ok := c.makeRoom(j, g); ok {
+			return m, true
+		}
+	}
+	g.use(at)
+	return made{}, false
+}
+
+// modelsPlaced says which models a job's members have got, and why those.
+func (t *turn) modelsPlaced() string {
+	if len(t.job.Models) == 0 || len(t.took) == 0 {
+		return ""
+	}
+	if len(t.took) > 1 {
+		counts := map[string]int{}
+		var names []string
+		for _, o := range t.took {
+			name := modelNames(o.models)
+			if counts[name] == 0 {
+				names = append(names, name)
+			}
+			counts[name] += o.members
+		}
+		for i, name := range names {
+			names[i] = fmt.Sprintf("%s (%s)", name, plural(counts[name], "member"))
+		}
+		return "; on " + strings.Join(names, ", ") + ", the fastest with room for each"
+	}
+	o := t.took[0]
+	text := "; on " + modelNames(o.models)
+	switch {
+	case len(o.models) > 1:
+		text += fmt.Sprintf(", mixed, at speed %s, that of the slowest, since no faster model has room for all", number(o.speed()))
+	case len(o.passed) > 0:
+		text += fmt.Sprintf(" at speed %s, since %s has no room now", number(o.speed()), nameList(o.passed))
+	case len(t.job.Models) > 1:
+		text += fmt.Sprintf(" at speed %s, the fastest of the %d models that it takes", number(o.speed()), len(t.job.Models))
+	}
+	return text
+}
+
+// served is what a gang has got.
+type served struct {
+	option
+	members int
+	// passed are the models that were looked at before, with their speeds.
+	passed []string
+}
+
+// servedBy notes from what a gang that has been placed is served.
+func (t *turn) servedBy(g *gang) {
+	if len(g.options) == 0 {
+		return
+	}
+	s := served{option: g.options[g.took], members: g.members}
+	for i := range g.options[:g.took] {
+		if o := &g.options[i]; len(o.models) == 1 {
+			s.passed = append(s.passed, fmt.Sprintf("%s (speed %s)", o.models[0].Name, number(o.speed())))
+		}
+	}
+	t.took = append(t.took, s)
+}
+
+// modelsWanted says what a gang takes that waits, and for what it waits.
+func (g *gang) modelsWanted() string {
+	if len(g.options) == 0 {
+		return ""
+	}
+	var names []string
+	for i := range g.options {
+		if o := &g.options[i]; len(o.models) == 1 {
+			names = append(names, fmt.Sprintf("%s (speed %s)", o.models[0].Name, number(o.speed())))
+		}
+	}
+	if len(names) == 1 {
+		return "; it takes only " + names[0]
+	}
+	return fmt.Sprintf("; it takes %s: this is said of %s", strings.Join(names, " or "), modelNames(g.options[g.at].models))
+}
+
+func modelNames(models []model.ModelSpeed) string {
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Name
+	}
+	return strings.Join(names, " and ")
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
