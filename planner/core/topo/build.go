@@ -53,11 +53,11 @@ type placed struct {
 
 func (p placed) compare(o placed) int {
 	for l := range p.path {
-		if c := compareNatural(p.path[l], o.path[l]); c != 0 {
+		if c := CompareNatural(p.path[l], o.path[l]); c != 0 {
 			return c
 		}
 	}
-	return cmp.Or(compareNatural(p.node.Name, o.node.Name), strings.Compare(p.node.ID, o.node.ID))
+	return cmp.Or(CompareNatural(p.node.Name, o.node.Name), strings.Compare(p.node.ID, o.node.ID))
 }
 
 // addDomains walks the sorted nodes and opens and closes domains.
@@ -199,8 +199,8 @@ func (k *Kind) is(g *model.GPU) bool {
 	return n == len(k.Attributes)
 }
 
-// compareNatural orders names as people do: "r2" before "r10".
-func compareNatural(a, b string) int {
+// CompareNatural orders names as people do: "r2" before "r10".
+func CompareNatural(a, b string) int {
 	if a == b {
 		return 0
 	}

@@ -79,7 +79,7 @@ func TestCompareNatural(t *testing.T) {
 			case i > j:
 				want = 1
 			}
-			if got := compareNatural(a, b); got != want {
+			if got := CompareNatural(a, b); got != want {
 				t.Errorf("compare %q and %q: %d, want %d", a, b, got, want)
 			}
 		}

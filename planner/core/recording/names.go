@@ -1,0 +1,165 @@
+package recording
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// kind is what a string names. Names of one kind are told apart and compared
+// with each other, so they are renamed together.
+type kind string
+
+// The kinds. keep is what says nothing of anybody: hardware, and Caravan's own
+// words.
+const (
+	keep       kind = ""
+	hidden     kind = "hidden" // free text, whose words decide nothing
+	alloc      kind = "alloc"
+	class      kind = "class"
+	datacenter kind = "dc"
+	gpu        kind = "GPU"
+	group      kind = "group"
+	job        kind = "job"
+	level      kind = "domain"
+	namespace  kind = "namespace"
+	node       kind = "node"
+	nodeID     kind = "id"
+	pool       kind = "pool"
+	queuePath  kind = "queue"
+	task       kind = "task"
+)
+
+// rules say what the strings of a snapshot are, by type and field; KEY is what
+// the keys of a map are. What is not listed is hidden, and a test asks for it.
+var rules = map[string]kind{
+	"Snapshot.Levels": keep,
+	"Node.ID":         nodeID, "Node.Name": node, "Node.Datacenter": datacenter, "Node.Pool": pool, "Node.Class": class,
+	"Node.Attributes": keep, "Node.Attributes KEY": keep, // made anew
+	"Node.Levels": level, "Node.Levels KEY": keep, "Node.Unschedulable": hidden,
+	"GPU.UUID": gpu, "GPU.Parent": gpu, "GPU.Vendor": keep, "GPU.Type": keep, "GPU.Model": keep,
+	"GPU.Attributes": keep, "GPU.Attributes KEY": keep, // made anew
+	"GPU.Unhealthy": hidden, "Link.Kind": keep,
+	"Alloc.ID": alloc, "Alloc.Namespace": namespace, "Alloc.Job": job, "Alloc.Group": group, "Alloc.Node": nodeID, "Alloc.GPUs": gpu,
+	"Job.Namespace": namespace, "Job.ID": job, "Job.Type": keep, "Job.State": keep, "Job.Hold": hidden, "Job.RetryFor": hidden,
+	"Job.PriorityClass": class, "Job.Queue": queuePath, "Job.Region": level, "Job.Datacenters": datacenter, "Job.Pool": pool,
+	"Job.Gang": keep, "Job.Preempt": keep, "Topology.Mode": keep, "Topology.Level": keep,
+	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
+	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
+	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
+	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
+	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
+	"Queue.Priorities KEY": class, "Queue.Reclaim": keep, "Queue.ReclaimFrom": queuePath, "Queue.History KEY": keep,
+}
+
+// reserved are names that mean something by themselves.
+var reserved = map[kind][]string{
+	pool: {"all"}, level: {"global"},
+}
+
+// walk visits every string below a value that is not kept, and puts in its place
+// what f returns.
+func walk(v reflect.Value, at string, f func(kind, string) string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			walk(v.Elem(), at, f)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			walk(v.Index(i), at, f)
+		}
+	case reflect.Struct:
+		if v.Type().PkgPath() == "time" {
+			return
+		}
+		for i := range v.NumField() {
+			walk(v.Field(i), v.Type().Name()+"."+v.Type().Field(i).Name, f)
+		}
+	case reflect.Map:
+		walkMap(v, at, f)
+	case reflect.String:
+		if v.Len() > 0 {
+			v.SetString(named(at, v.String(), f))
+		}
+	}
+}
+
+func walkMap(v reflect.Value, at string, f func(kind, string) string) {
+	if v.IsNil() {
+		return
+	}
+	out := reflect.MakeMapWithSize(v.Type(), v.Len())
+	for _, key := range v.MapKeys() {
+		value := reflect.New(v.Type().Elem()).Elem()
+		value.Set(v.MapIndex(key))
+		walk(value, at, f)
+		renamed := reflect.New(v.Type().Key()).Elem()
+		renamed.SetString(named(at+" KEY", key.String(), f))
+		out.SetMapIndex(renamed, value)
+	}
+	v.Set(out)
+}
+
+func named(at, text string, f func(kind, string) string) string {
+	k, known := rules[at]
+	switch {
+	case !known || k == hidden:
+		return string(hidden)
+	case k == keep || slices.Contains(reserved[k], text):
+		return text
+	}
+	return f(k, text)
+}
+
+// names gives names new ones that sort like the old ones, since equals are
+// ordered by name.
+type names map[kind]map[string]string
+
+// collect lists all names below a value.
+func collect(v reflect.Value) names {
+	n := names{}
+	walk(v, "", func(k kind, text string) string {
+		if n[k] == nil {
+			n[k] = map[string]string{}
+		}
+		for _, part := range parts(k, text) {
+			n[k][part] = ""
+		}
+		return text
+	})
+	for k, table := range n {
+		sorted := make([]string, 0, len(table))
+		for text := range table {
+			sorted = append(sorted, text)
+		}
+		slices.Sort(sorted)
+		if k == level || k == node {
+			slices.SortStableFunc(sorted, topo.CompareNatural)
+		}
+		width := len(fmt.Sprint(len(sorted)))
+		for i, text := range sorted {
+			table[text] = fmt.Sprintf("%s-%0*d", k, width, i+1)
+		}
+	}
+	return n
+}
+
+// parts are the names that a name is made of.
+func parts(k kind, text string) []string {
+	if k == queuePath {
+		return strings.Split(text, "/")
+	}
+	return []string{text}
+}
+
+func (n names) rename(k kind, text string) string {
+	var out []string
+	for _, part := range parts(k, text) {
+		out = append(out, n[k][part])
+	}
+	return strings.Join(out, "/")
+}

@@ -1,0 +1,254 @@
+package recording
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/feasible"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Scrub takes all names out of a recording: of jobs, groups, queues, users,
+// nodes, domains, GPUs, and every attribute and text. What is left is what a
+// decision depends on: shapes, numbers, times, the hardware's names, and which
+// names are the same. Names sort as before, and a constraint becomes one on an
+// attribute of its own, which the nodes have that met it, so the decisions are
+// the same, by other names. The plan is left out; Reproduced says whether
+// deciding again gave it.
+func Scrub(r *Recording) (*Recording, error) {
+	out, _, err := scrub(r)
+	return out, err
+}
+
+func scrub(r *Recording) (*Recording, names, error) {
+	out := &Recording{Recording: Version, Planner: r.Planner, Policy: r.Policy, Scrubbed: true, Reproduced: r.Reproduced}
+	if r.Plan != nil {
+		_, differences, err := Replay(r, r.Policy)
+		if err != nil {
+			return nil, nil, err
+		}
+		same := len(differences) == 0
+		out.Reproduced = &same
+	}
+	data, err := json.Marshal(r.Snapshot)
+	if err != nil {
+		return nil, nil, fmt.Errorf("copy snapshot: %w", err)
+	}
+	if out.Snapshot, err = model.DecodeSnapshot(bytes.NewReader(data)); err != nil {
+		return nil, nil, fmt.Errorf("copy snapshot: %w", err)
+	}
+	s := newScrubber(r.Snapshot, out.Snapshot)
+	s.constraints()
+	v := reflect.ValueOf(out.Snapshot).Elem()
+	table := collect(v)
+	walk(v, "", table.rename)
+	s.uuids(table)
+	return out, table, nil
+}
+
+// scrubber makes the constraints of a copy anew, from the original's.
+type scrubber struct {
+	from, to *model.Snapshot
+	nodes    *feasible.Nodes
+	// made are the attributes made so far, by what they stand for.
+	made map[string]string
+	// ids are constraints that list GPUs.
+	ids []*model.Constraint
+}
+
+func newScrubber(from, to *model.Snapshot) *scrubber {
+	list := make([]*model.Node, len(from.Nodes))
+	for i := range from.Nodes {
+		list[i] = &from.Nodes[i]
+		to.Nodes[i].Attributes = nil
+		for k := range to.Nodes[i].GPUs {
+			to.Nodes[i].GPUs[k].Attributes = nil
+		}
+	}
+	tellKinds(from, to)
+	return &scrubber{from: from, to: to, nodes: feasible.NewNodes(list), made: map[string]string{}}
+}
+
+// tellKinds keeps apart GPUs that are of two kinds: those whose attributes
+// differ are two devices in Nomad, and one ask is not served by both.
+func tellKinds(from, to *model.Snapshot) {
+	of := func(g *model.GPU) string {
+		shared := maps.Clone(g.Attributes)
+		maps.DeleteFunc(shared, func(name, _ string) bool { return strings.HasPrefix(name, feasible.UniquePrefix) })
+		return text(shared) // JSON sorts the keys
+	}
+	numbers := map[string]int{}
+	for i := range from.Nodes {
+		for k := range from.Nodes[i].GPUs {
+			numbers[of(&from.Nodes[i].GPUs[k])] = 0
+		}
+	}
+	for i, one := range slices.Sorted(maps.Keys(numbers)) {
+		numbers[one] = i + 1
+	}
+	for i := range from.Nodes {
+		for k := range from.Nodes[i].GPUs {
+			to.Nodes[i].GPUs[k].Attributes = map[string]string{"kind": fmt.Sprintf("k%d", numbers[of(&from.Nodes[i].GPUs[k])])}
+		}
+	}
+}
+
+func (s *scrubber) constraints() {
+	for i := range s.to.Jobs {
+		j := &s.to.Jobs[i]
+		j.Datacenters = s.datacenters(j.Datacenters)
+		s.onNodes(j.Constraints)
+		for k := range j.Groups {
+			s.onNodes(j.Groups[k].Constraints)
+			for d := range j.Groups[k].Devices {
+				s.onDevices(j.Groups[k].Devices[d].Constraints)
+			}
+		}
+	}
+}
+
+// datacenters writes patterns out.
+func (s *scrubber) datacenters(patterns []string) []string {
+	if len(patterns) == 0 {
+		return nil
+	}
+	found := map[string]bool{}
+	verdicts := s.nodes.Verdicts(feasible.Filter{Datacenters: patterns})
+	for i := range s.from.Nodes {
+		if verdicts.Eligible(i) {
+			found[s.from.Nodes[i].Datacenter] = true
+		}
+	}
+	if len(found) == 0 {
+		return []string{"none"}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// attribute is the attribute that stands for a thing, and whether it is new.
+func (s *scrubber) attribute(of string) (name string, fresh bool) {
+	if name, known := s.made[of]; known {
+		return name, false
+	}
+	name = fmt.Sprintf("c%04d", len(s.made)+1)
+	s.made[of] = name
+	return name, true
+}
+
+const met = "yes"
+
+func (s *scrubber) onNodes(list []model.Constraint) {
+	for i := range list {
+		c := list[i]
+		switch {
+		case c.Operand == feasible.OperandDistinctHosts:
+			list[i] = model.Constraint{Operand: c.Operand, Right: c.Right}
+		case c.Operand == feasible.OperandDistinctProperty:
+			list[i].Left = s.property(c.Left)
+		case s.nodes.Checker().Fault(c) != "":
+			list[i] = model.Constraint{Left: "${meta.x}", Operand: "regexp", Right: "("}
+		default:
+			name, fresh := s.attribute("node " + c.Left + " " + c.Operand + " " + c.Right)
+			list[i] = model.Constraint{Left: "${meta." + name + "}", Operand: "=", Right: met}
+			if !fresh {
+				continue
+			}
+			verdicts := s.nodes.Verdicts(feasible.Filter{Constraints: []model.Constraint{c}})
+			for n := range s.to.Nodes {
+				if verdicts.Eligible(n) {
+					s.set(n, name, met)
+				}
+			}
+		}
+	}
+}
+
+// set gives a node an attribute.
+func (s *scrubber) set(node int, name, value string) {
+	n := &s.to.Nodes[node]
+	if n.Attributes == nil {
+		n.Attributes = map[string]string{}
+	}
+	n.Attributes["meta."+name] = value
+}
+
+// property stands for what members are told apart by: its values are numbered.
+func (s *scrubber) property(target string) string {
+	name, fresh := s.attribute("property " + target)
+	if !fresh {
+		return "${meta." + name + "}"
+	}
+	values := map[string]bool{}
+	for n := range s.from.Nodes {
+		if text, found := s.nodes.Value(target, n); found {
+			values[text] = true
+		}
+	}
+	numbers := map[string]string{}
+	for i, text := range slices.Sorted(maps.Keys(values)) {
+		numbers[text] = fmt.Sprintf("%06d", i+1)
+	}
+	for n := range s.from.Nodes {
+		if text, found := s.nodes.Value(target, n); found {
+			s.set(n, name, numbers[text])
+		}
+	}
+	return "${meta." + name + "}"
+}
+
+// deviceIDs lists the IDs of a device's instances.
+const deviceIDs = "${device.ids}"
+
+func (s *scrubber) onDevices(list []model.Constraint) {
+	for i := range list {
+		c := list[i]
+		if c.Left == deviceIDs && strings.HasPrefix(c.Operand, "set_contains") {
+			s.ids = append(s.ids, &list[i])
+			continue
+		}
+		if s.nodes.Checker().Fault(c) != "" {
+			list[i] = model.Constraint{Left: "${device.attr.x}", Operand: "regexp", Right: "("}
+			continue
+		}
+		name, fresh := s.attribute("device " + c.Left + " " + c.Operand + " " + c.Right)
+		list[i] = model.Constraint{Left: "${device.attr." + name + "}", Operand: "=", Right: met}
+		if fresh {
+			s.onGPUs(name, c)
+		}
+	}
+}
+
+// onGPUs gives an attribute to the GPUs that meet a constraint.
+func (s *scrubber) onGPUs(name string, c model.Constraint) {
+	ask := model.DeviceAsk{Name: "/", Constraints: []model.Constraint{c}} // any device
+	for n := range s.from.Nodes {
+		for k := range s.from.Nodes[n].GPUs {
+			from, to := &s.from.Nodes[n].GPUs[k], &s.to.Nodes[n].GPUs[k]
+			device := feasible.DeviceGroup{Vendor: from.Vendor, Type: from.Type, Model: from.Model, Attributes: from.Attributes, IDs: []string{from.UUID}}
+			if !s.nodes.Checker().MatchesDevice(ask, &device) {
+				continue
+			}
+			to.Attributes[name] = met
+		}
+	}
+}
+
+// uuids renames the GPUs that constraints list.
+func (s *scrubber) uuids(table names) {
+	for _, c := range s.ids {
+		var out []string
+		for id := range strings.SplitSeq(c.Right, ",") {
+			if to, known := table[gpu][strings.TrimSpace(id)]; known {
+				out = append(out, to)
+			} else {
+				out = append(out, "GPU-none")
+			}
+		}
+		c.Right = strings.Join(out, ",")
+	}
+}
