@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
@@ -80,6 +81,10 @@ func (b backend) Status() httpapi.Status {
 	}
 	return st
 }
+
+// Recording is the one of the last decision that was made for the cluster, and
+// not for a question.
+func (b backend) Recording() *recording.Recording { return b.d.recorded.Load() }
 
 func (b backend) Queues() []model.QueueUse { return b.d.queues.standing() }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/barrier/identity"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
@@ -62,6 +63,8 @@ type Daemon struct {
 	decisions *decisions
 	metrics   *metrics
 	view      atomic.Pointer[observe.View]
+	// recorded is what was last decided on, and the result.
+	recorded atomic.Pointer[recording.Recording]
 	// lacking are the rights that the token was found to lack.
 	lacking atomic.Pointer[[]httpapi.Warning]
 	nomad   nomadStatus

@@ -1,7 +1,11 @@
 package daemon
 
 import (
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
 
@@ -18,8 +22,10 @@ func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, e
 		return plan, err
 	}
 	if why == "" {
-		tellAvoided(plan, v)
-		return plan, nil
+		told := *plan
+		told.Decisions = slices.Clone(plan.Decisions) // the plan itself may be recorded
+		tellAvoided(&told, v)
+		return &told, nil
 	}
 	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions)), Queues: plan.Queues}
 	for i, old := range plan.Decisions {
@@ -29,4 +35,15 @@ func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, e
 		}
 	}
 	return held, nil
+}
+
+// decideAndRecord decides by the policy in force. What the cluster's own
+// snapshot came to is kept for bug reports; a question's is not.
+func (d *Daemon) decideAndRecord(snap *model.Snapshot) (*model.Plan, error) {
+	policy := d.queues.order()
+	plan, err := core.Decide(snap, policy)
+	if v := d.view.Load(); err == nil && v != nil && v.Snapshot == snap {
+		d.recorded.Store(&recording.Recording{Recording: recording.Version, Planner: Version, Policy: policy, Snapshot: snap, Plan: plan})
+	}
+	return plan, err
 }

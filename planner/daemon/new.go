@@ -13,8 +13,6 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/apply"
 	"github.com/caravan-sched/caravan/planner/config"
-	"github.com/caravan-sched/caravan/planner/core"
-	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/gateway"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
@@ -65,7 +63,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		}),
 		records: records, client: nobody,
 	}
-	d.decide = func(s *model.Snapshot) (*model.Plan, error) { return core.Decide(s, d.queues.order()) }
+	d.decide = d.decideAndRecord
 	if d.gateway, err = newGateway(d, records); err != nil {
 		return nil, err
 	}

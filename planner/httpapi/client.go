@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 )
 
 // maxAnswer bounds what a client reads: a snapshot of the largest cluster is
@@ -108,6 +109,11 @@ func (c *Client) NodeTopology(ctx context.Context, node string) (NodeTopology, e
 // Snapshot asks for what the next decision would read.
 func (c *Client) Snapshot(ctx context.Context) (*model.Snapshot, error) {
 	return get[*model.Snapshot](ctx, c, "snapshot")
+}
+
+// Recording asks for what was last decided on, and the result.
+func (c *Client) Recording(ctx context.Context) (*recording.Recording, error) {
+	return get[*recording.Recording](ctx, c, "recording")
 }
 
 // Doctor asks for an examination of the cluster and the planner.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
 
@@ -55,6 +56,9 @@ type Backend interface {
 	Queue() []Job
 	// Queues is how the queues stand, by path.
 	Queues() []model.QueueUse
+	// Recording is what was last decided on, and the result; nil before the first
+	// decision.
+	Recording() *recording.Recording
 	// Plan says what would be decided.
 	Plan(ctx context.Context, job *api.Job) (PlanResult, error)
 	// Release takes Caravan's hands off jobs. Nomad checks with the caller's
@@ -80,6 +84,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET "+Prefix+"/topology", s.answer(s.topology))
 	mux.HandleFunc("GET "+Prefix+"/topology/{node}", s.answer(s.node))
 	mux.HandleFunc("GET "+Prefix+"/snapshot", s.answer(s.snapshot))
+	mux.HandleFunc("GET "+Prefix+"/recording", s.answer(s.recording))
 	mux.HandleFunc("GET "+Prefix+"/doctor", s.answer(s.doctor))
 	mux.HandleFunc("POST "+Prefix+"/plan", s.answer(s.plan))
 	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
@@ -130,7 +135,7 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,doctor} or POST " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,doctor} or POST " +
 			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}
 }
@@ -279,6 +284,17 @@ func (s *server) snapshot(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return v.Snapshot, nil
+}
+
+func (s *server) recording(r *http.Request) (any, error) {
+	if err := s.authorize(r, RightManage, "*"); err != nil {
+		return nil, err
+	}
+	rec := s.b.Recording()
+	if rec == nil {
+		return nil, &Error{Status: http.StatusServiceUnavailable, Message: "nothing was decided yet", Do: "try again in a moment; caravan status says what the planner waits for"}
+	}
+	return rec, nil
 }
 
 // doctor answers an operator, who sees the names of all nodes and jobs in it,

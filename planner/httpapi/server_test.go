@@ -15,16 +15,18 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/barrier"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
 
 // fakeBackend answers from what the test puts there. The token "none" has no
 // rights, "team" those of namespace team alone, and "" every right.
 type fakeBackend struct {
-	view     *observe.View
-	explain  map[string]Explain
-	released []ReleaseRequest
-	failPlan error
+	view      *observe.View
+	explain   map[string]Explain
+	released  []ReleaseRequest
+	failPlan  error
+	recording *recording.Recording
 	// tail is the membership that is sent to those who start, failMember what
 	// members are told in its place.
 	tail       *barrier.Encoded
@@ -34,6 +36,8 @@ type fakeBackend struct {
 func (b *fakeBackend) Status() Status           { return Status{Version: "v", Nomad: Nomad{Error: "500"}} }
 func (b *fakeBackend) View() *observe.View      { return b.view }
 func (b *fakeBackend) Queues() []model.QueueUse { return []model.QueueUse{{Path: "org", Share: 0.5}} }
+
+func (b *fakeBackend) Recording() *recording.Recording { return b.recording }
 
 func (b *fakeBackend) Queue() []Job {
 	return []Job{{Namespace: "team", ID: "a", Position: 1}, {Namespace: "other", ID: "b", Position: 2}}
@@ -154,14 +158,15 @@ func TestNodeTopology(t *testing.T) {
 func TestTokens(t *testing.T) {
 	b := &fakeBackend{view: testView(), explain: map[string]Explain{"team/a/b": {Job: Job{Namespace: "team", ID: "a/b"}}}}
 	ask := map[string]func(*Client) error{
-		"status":   func(c *Client) error { _, err := c.Status(t.Context()); return err },
-		"queue":    func(c *Client) error { _, err := c.Queue(t.Context()); return err },
-		"queues":   func(c *Client) error { _, err := c.Queues(t.Context()); return err },
-		"jobs":     func(c *Client) error { _, err := c.Jobs(t.Context()); return err },
-		"explain":  func(c *Client) error { _, err := c.Explain(t.Context(), "team", "a/b"); return err },
-		"topology": func(c *Client) error { _, err := c.Topology(t.Context()); return err },
-		"doctor":   func(c *Client) error { _, err := c.Doctor(t.Context()); return err },
-		"snapshot": func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
+		"status":    func(c *Client) error { _, err := c.Status(t.Context()); return err },
+		"queue":     func(c *Client) error { _, err := c.Queue(t.Context()); return err },
+		"queues":    func(c *Client) error { _, err := c.Queues(t.Context()); return err },
+		"jobs":      func(c *Client) error { _, err := c.Jobs(t.Context()); return err },
+		"explain":   func(c *Client) error { _, err := c.Explain(t.Context(), "team", "a/b"); return err },
+		"topology":  func(c *Client) error { _, err := c.Topology(t.Context()); return err },
+		"doctor":    func(c *Client) error { _, err := c.Doctor(t.Context()); return err },
+		"recording": func(c *Client) error { _, err := c.Recording(t.Context()); return err },
+		"snapshot":  func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
 		"plan": func(c *Client) error {
 			_, err := c.Plan(t.Context(), map[string]string{"ID": "x", "Namespace": "team"})
 			return err

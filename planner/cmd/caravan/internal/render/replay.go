@@ -1,0 +1,46 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
+)
+
+// Preemptions writes who gives way to whom.
+func Preemptions(w io.Writer, s Style, list []model.Preemption) error {
+	if len(list) == 0 {
+		return nil
+	}
+	g := newGrid("JOB", "GIVES WAY TO", "HOW", "MEMBERS", "COST", "REASON")
+	for i := range list {
+		p := &list[i]
+		g.add(s.paint(bold, Name(p.Namespace, p.Job)), Name(p.For.Namespace, p.For.ID), string(p.Action), fmt.Sprint(len(p.Members)), fmt.Sprintf("%d GPU-s", p.Cost.Total()), p.Reason)
+	}
+	if _, err := fmt.Fprintln(w, "\n"+s.paint(bold, "Gives way")); err != nil {
+		return err
+	}
+	return g.write(w, "")
+}
+
+// Differences writes where a plan differs from the one that was recorded.
+func Differences(w io.Writer, s Style, list []recording.Difference, recorded bool) error {
+	switch {
+	case !recorded:
+		_, err := fmt.Fprintln(w, "\nNo plan is recorded to compare with.")
+		return err
+	case len(list) == 0:
+		_, err := fmt.Fprintln(w, "\nThe plan is the one that was recorded.")
+		return err
+	}
+	g := newGrid("JOB", "DIFFERS IN", "RECORDED", "NOW")
+	for _, d := range list {
+		g.add(Name(d.Namespace, d.Job), d.What, cmp.Or(d.Then, "-"), cmp.Or(d.Now, "-"))
+	}
+	if _, err := fmt.Fprintf(w, "\n%s\n", s.paint(bold, count(len(list), "difference")+" from the plan recorded")); err != nil {
+		return err
+	}
+	return g.write(w, "")
+}
