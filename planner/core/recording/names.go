@@ -50,6 +50,7 @@ var rules = map[string]kind{
 	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
+	"ModelSpeed.Name":     keep,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
 	"Queue.Priorities KEY": class, "Queue.Reclaim": keep, "Queue.ReclaimFrom": queuePath, "Queue.History KEY": keep,

@@ -120,7 +120,7 @@ does, or the file cannot be read.`,
 			return a.replay(argv[0], r, policy)
 		},
 	}
-	cmd.Flags().StringVar(&order, "policy", "", "another `order`: "+strings.Join(queue.Orders[:], ", "))
+	cmd.Flags().StringVar(&order, "policy", "", "another `order`: "+strings.Join(queue.Orders(), ", "))
 	cmd.Flags().BoolVar(&strict, "strict", false, "nobody passes a job that waits for room")
 	cmd.Flags().BoolVar(&scrub, "scrub", false, "write the recording without names, and decide nothing")
 	cmd.Flags().StringVarP(&out, "output", "o", "-", "`file` to write it to; - is standard output")
