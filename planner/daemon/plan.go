@@ -42,13 +42,47 @@ func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, erro
 	if err != nil {
 		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusBadRequest, Message: "the job cannot be decided on: " + err.Error()}
 	}
-	out := httpapi.PlanResult{Managed: true}
+	without := *v.Snapshot
+	without.Now = snap.Now
+	before, err := d.decideOn(v, &without)
+	if err != nil {
+		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusInternalServerError, Message: "the cluster cannot be decided on without the job: " + err.Error()}
+	}
+	out := httpapi.PlanResult{Managed: true, Preemptions: preemptionsFor(plan, &candidate), Effects: effects(before, plan, &candidate)}
 	for _, decision := range plan.Decisions {
 		if decision.Namespace == candidate.Namespace && decision.Job == candidate.ID {
 			out.Decision, out.Placement = decision, placed(decision.Members, v)
 		}
 	}
 	return out, nil
+}
+
+// preemptionsFor are those who give way to a job.
+func preemptionsFor(plan *model.Plan, j *model.Job) []model.Preemption {
+	var out []model.Preemption
+	for i := range plan.Preemptions {
+		if to := plan.Preemptions[i].For; to.Namespace == j.Namespace && to.ID == j.ID {
+			out = append(out, plan.Preemptions[i])
+		}
+	}
+	return out
+}
+
+// effects are what a job changes for the others that wait.
+func effects(before, with *model.Plan, j *model.Job) []httpapi.Effect {
+	now := make(map[jobKey]model.Action, len(before.Decisions))
+	for i := range before.Decisions {
+		now[jobKey{before.Decisions[i].Namespace, before.Decisions[i].Job}] = before.Decisions[i].Action
+	}
+	var out []httpapi.Effect
+	for i := range with.Decisions {
+		d := &with.Decisions[i]
+		key := jobKey{d.Namespace, d.Job}
+		if was, waits := now[key]; waits && was != d.Action && key != (jobKey{j.Namespace, j.ID}) {
+			out = append(out, httpapi.Effect{Namespace: d.Namespace, Job: d.Job, Now: was, Then: d.Action, Reason: d.Reason})
+		}
+	}
+	return out
 }
 
 // leaves says why Caravan leaves a job to Nomad; "" when it manages it.

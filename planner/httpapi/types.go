@@ -221,8 +221,23 @@ type PlanResult struct {
 	Decision model.Decision `json:"decision,omitzero"`
 	// Placement are the decision's members with their nodes' names.
 	Placement []Placed `json:"placement,omitempty"`
+	// Preemptions are those who would give way to it.
+	Preemptions []model.Preemption `json:"preemptions,omitempty"`
+	// Effects are what would be decided otherwise on the jobs that wait now.
+	Effects []Effect `json:"effects,omitempty"`
 	// Faults are what is unreadable in the job's contract.
 	Faults []string `json:"faults,omitempty"`
+}
+
+// Effect is what a job that is submitted changes for one that waits already.
+type Effect struct {
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	// Now is what is decided on it without the new job, Then with it.
+	Now  model.Action `json:"now"`
+	Then model.Action `json:"then"`
+	// Reason is that of the decision with the new job.
+	Reason string `json:"reason"`
 }
 
 // ReleaseRequest is POST /release: one job, or all.

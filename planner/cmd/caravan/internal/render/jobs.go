@@ -301,6 +301,12 @@ func Plan(w io.Writer, s Style, job string, p Planned) error {
 	if err := placement(w, s, planned); err != nil {
 		return err
 	}
+	if err := Preemptions(w, s, p.Preemptions); err != nil {
+		return err
+	}
+	if err := effects(w, s, p.Effects); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintln(w, "\nNothing was changed.")
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
@@ -35,6 +36,10 @@ func views() map[string]view {
 	}
 	plan := httpapi.PlanResult{Managed: true, Decision: model.Decision{Action: model.ActionAdmit, Reason: "both members fit in rack r1", Detail: running.Detail}, Placement: slices.Clone(running.Placement[:1])}
 	plan.Placement[0].State = "none"
+	yields := plan
+	yields.Decision.Action = model.ActionWait
+	yields.Preemptions = []model.Preemption{{Namespace: "default", Job: "nightly", Action: model.ActionPreempt, Members: make([]model.Member, 2), For: model.JobName{ID: "x"}, Cost: model.Cost{Lost: 720, Restart: 480}, Reason: "gives way to x"}}
+	yields.Effects = []httpapi.Effect{{Namespace: "research", Job: "sweep", Now: model.ActionAdmit, Then: model.ActionWait, Reason: "x is ahead"}}
 	links := pairNode()
 	links.Links = nil
 	return map[string]view{
@@ -56,6 +61,10 @@ func views() map[string]view {
 		"explain-run": func(w io.Writer, s Style) error { return Explain(w, s, running) },
 		"explain-fault": func(w io.Writer, s Style) error {
 			return Explain(w, s, httpapi.Explain{Job: httpapi.Job{ID: "x", State: model.StateQueued}, Faults: []string{"job: caravan_gang = \"jbo\": allowed is job, group or none"}})
+		},
+		"plan-others": func(w io.Writer, s Style) error { return Plan(w, s, "x", Planned{PlanResult: yields}) },
+		"differences": func(w io.Writer, s Style) error {
+			return Differences(w, s, []recording.Difference{{Namespace: "default", Job: "a", What: "action", Then: "wait", Now: "admit"}, {Job: "b", What: "order"}}, true)
 		},
 		"plan-admit": func(w io.Writer, s Style) error { return Plan(w, s, "train-gang", Planned{PlanResult: plan}) },
 		"plan-fault": func(w io.Writer, s Style) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/recording"
+	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
 // Preemptions writes who gives way to whom.
@@ -40,6 +41,21 @@ func Differences(w io.Writer, s Style, list []recording.Difference, recorded boo
 		g.add(Name(d.Namespace, d.Job), d.What, cmp.Or(d.Then, "-"), cmp.Or(d.Now, "-"))
 	}
 	if _, err := fmt.Fprintf(w, "\n%s\n", s.paint(bold, count(len(list), "difference")+" from the plan recorded")); err != nil {
+		return err
+	}
+	return g.write(w, "")
+}
+
+// effects writes what a job would change for others that wait.
+func effects(w io.Writer, s Style, list []httpapi.Effect) error {
+	if len(list) == 0 {
+		return nil
+	}
+	g := newGrid("JOB", "NOW", "THEN", "REASON")
+	for _, e := range list {
+		g.add(s.paint(bold, Name(e.Namespace, e.Job)), string(e.Now), string(e.Then), e.Reason)
+	}
+	if _, err := fmt.Fprintln(w, "\n"+s.paint(bold, "Others that wait")); err != nil {
 		return err
 	}
 	return g.write(w, "")
