@@ -41,47 +41,75 @@ type Estimate struct {
 func (e Estimate) Low() float64  { return e.Rate * math.Exp(-2*e.Error) }
 func (e Estimate) High() float64 { return e.Rate * math.Exp(2*e.Error) }
 
-// What is assumed of the errors, all relative.
-const (
-	// unknownError is that of a speed nothing is known of.
-	unknownError = 1.0
-	// declaredError is how far a declared speed is from the true one.
-	declaredError = 0.2
-	// sampleError is that of a single measurement whose spread is not known.
-	sampleError = 0.1
-	// driftError is what a doubling of the GPUs, or one level, adds to the error.
-	driftError = 0.15
-)
+// unknownError is that of a speed nothing is known of.
+const unknownError = 1.0
 
 // Curve is what is known of one job's speed. It is never changed. A nil Curve is
 // that of a job nothing is known of: each GPU is taken to add as much as the
 // first, with an error that says so.
 type Curve struct {
-	unit     string
-	declared []model.SpeedPoint  // ascending
-	samples  []model.SpeedSample // by members, GPUs, model, level
+	declared []declaredPoint // ascending
+	samples  []model.SpeedSample
+	learned  *learned // nil: nothing was measured
+	relative []model.ModelSpeed
+	// noise is the gradient noise scale and base the smallest batch, in samples;
+	// 0 is unknown.
+	noise, base float64
+	flat        Limit
 }
 
-// New makes the curve of what is known; nil for nothing.
-func New(s *model.Speed) *Curve {
-	if s == nil || len(s.Declared) == 0 && len(s.Samples) == 0 {
+// New makes the curve of what is known; nil for nothing. Relative is how fast
+// models of GPU are beside each other, as far as somebody has said; what is
+// measured counts for more. Samples that cannot be are left out.
+func New(s *model.Speed, relative []model.ModelSpeed) *Curve {
+	if s == nil {
 		return nil
 	}
-	c := &Curve{unit: s.Unit, declared: slices.Clone(s.Declared), samples: slices.Clone(s.Samples)}
-	slices.SortStableFunc(c.declared, func(a, b model.SpeedPoint) int { return cmp.Compare(a.Members, b.Members) })
+	c := &Curve{relative: relative}
+	for i := range s.Samples {
+		if m := s.Samples[i]; m.Rate > 0 && !math.IsInf(m.Rate, 0) && m.Count > 0 {
+			c.samples = append(c.samples, m)
+		}
+	}
 	slices.SortStableFunc(c.samples, func(a, b model.SpeedSample) int {
-		return cmp.Or(cmp.Compare(a.Members, b.Members), cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Level, b.Level))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(a.Members, b.Members),
+			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.Rate, b.Rate))
 	})
+	each := 1.0 // GPUs of a member
+	if len(c.samples) > 0 {
+		each = configOf(&c.samples[0]).width() / float64(max(c.samples[0].Members, 1))
+	}
+	for _, p := range s.Declared {
+		if p.Members > 0 && p.Rate > 0 {
+			c.declared = append(c.declared, declaredPoint{float64(p.Members) * each, p.Rate})
+		}
+	}
+	slices.SortStableFunc(c.declared, func(a, b declaredPoint) int { return cmp.Compare(a.width, b.width) })
+	if len(c.samples) == 0 && len(c.declared) == 0 {
+		return nil
+	}
+	c.noise, c.base = s.NoiseScale, s.BaseBatch
+	if c.base <= 0 {
+		for i := range c.samples {
+			if b := c.samples[i].Batch; b > 0 && (c.base <= 0 || b < c.base) {
+				c.base = b
+			}
+		}
+	}
+	c.learned = learn(c.samples, s.Unit, c.declared, relative)
+	if c.learned != nil {
+		c.flat = c.findFlat()
+	}
 	return c
 }
 
 // Unit is what the rates count: model.UnitSamples, model.UnitSteps, or "" for
-// multiples of one member's speed.
+// multiples of a declared speed.
 func (c *Curve) Unit() string {
-	if c == nil || len(c.samples) == 0 {
+	if c == nil || c.learned == nil {
 		return ""
 	}
-	return c.unit
+	return c.learned.unit
 }
 
 // Known says whether anything is known.
@@ -89,80 +117,110 @@ func (c *Curve) Known() bool { return c != nil }
 
 // At predicts the speed in a configuration.
 func (c *Curve) At(at Config) Estimate {
-	if c == nil {
+	switch {
+	case c == nil:
 		return Estimate{Rate: at.width(), Error: unknownError}
+	case c.learned == nil:
+		return c.declaredAt(at)
 	}
-	var best *model.SpeedSample
-	far := math.Inf(1)
-	for i := range c.samples {
-		if d := distance(configOf(&c.samples[i]), at); d < far {
-			best, far = &c.samples[i], d
+	l := c.learned
+	p := point{width: at.width(), level: at.Level, batch: l.batchAt(at.width())}
+	faster := 1.0
+	if p.model = slices.Index(l.models, at.Model); p.model < 0 {
+		p.model = 0
+		faster = beside(c.relative, at.Model, l.models[0])
+	}
+	log, wrong := l.at(&p)
+	if at.Model != "" && at.Model != l.models[p.model] {
+		wrong = math.Hypot(wrong, modelError)
+	}
+	rate := min(l.work(p.batch)*math.Exp(-log)*faster, c.bound(p.width))
+	return Estimate{Rate: rate, Error: wrong, Seen: c.seen(at)}
+}
+
+// beside is how much faster a model is than another, as it was said; 1 if it was
+// not.
+func beside(relative []model.ModelSpeed, name, other string) float64 {
+	var a, b float64
+	for _, m := range relative {
+		if m.Name == name {
+			a = m.Speed
+		}
+		if m.Name == other {
+			b = m.Speed
 		}
 	}
-	shape, wrong := c.shape(at)
-	if best == nil {
-		return Estimate{Rate: shape, Error: wrong}
+	if a > 0 && b > 0 {
+		return a / b
 	}
-	if far == 0 {
-		return Estimate{Rate: best.Rate, Error: standardError(best), Seen: best.Count}
-	}
-	from, _ := c.shape(configOf(best))
-	return Estimate{Rate: best.Rate * shape / from, Error: math.Hypot(standardError(best), far*driftError)}
+	return 1
 }
 
-// shape is the declared speed, or the one that grows with the GPUs.
-func (c *Curve) shape(at Config) (rate, wrong float64) {
-	if len(c.declared) == 0 {
-		return at.width(), unknownError
+// modelError is how far the speed of a model of GPU is from what was said of it
+// or, where nothing was, from that of the others.
+const modelError = 0.3
+
+// declaredAt is the speed that was declared.
+func (c *Curve) declaredAt(at Config) Estimate {
+	width := float64(max(at.Members, 1))
+	first, last := c.declared[0].width, c.declared[len(c.declared)-1].width
+	beyond := max(math.Log2(width/last), math.Log2(first/width), 0)
+	rate := interpolate(c.declared, width)
+	for i, m := range c.relative {
+		if m.Name == at.Model && i > 0 {
+			rate *= beside(c.relative, m.Name, c.relative[0].Name)
+		}
 	}
-	return interpolate(c.declared, float64(at.Members)), declaredError
+	return Estimate{Rate: rate, Error: math.Hypot(declaredError, beyond*priorError)}
 }
 
-// interpolate is the declared speed at so many members: between two points along
-// a power of the members; before the first and beyond the last one along the
-// line through the origin and the power of the last two, at most linear.
-func interpolate(points []model.SpeedPoint, members float64) float64 {
+func (c *Curve) seen(at Config) int {
+	n := 0
+	for i := range c.samples {
+		s := &c.samples[i]
+		if own := configOf(s); own.width() == at.width() && own.Model == at.Model && own.Level == at.Level {
+			n += s.Count
+		}
+	}
+	return n
+}
+
+// interpolate is the declared speed of so many: between two points along a power
+// of the width; before the first along a line, and beyond the last one along the
+// power of the last two, at most linear.
+func interpolate(points []declaredPoint, width float64) float64 {
 	first, last := points[0], points[len(points)-1]
-	if members <= float64(first.Members) {
-		return first.Rate * members / float64(first.Members)
+	if width <= first.width {
+		return first.rate * width / first.width
 	}
 	for i := 1; i < len(points); i++ {
-		if members <= float64(points[i].Members) {
-			return power(points[i-1], points[i], members)
+		if width <= points[i].width {
+			return along(points[i-1], points[i], width)
 		}
 	}
 	if len(points) == 1 {
-		return last.Rate
+		return last.rate * math.Pow(width/last.width, priorPower)
 	}
-	return min(power(points[len(points)-2], last, members), last.Rate*members/float64(last.Members))
+	return min(along(points[len(points)-2], last, width), last.rate*width/last.width)
 }
 
-func power(a, b model.SpeedPoint, members float64) float64 {
-	exponent := math.Log(b.Rate/a.Rate) / math.Log(float64(b.Members)/float64(a.Members))
-	return b.Rate * math.Pow(members/float64(b.Members), exponent)
+func along(a, b declaredPoint, width float64) float64 {
+	power := math.Log(b.rate/a.rate) / math.Log(b.width/a.width)
+	return b.rate * math.Pow(width/b.width, power)
 }
 
 func configOf(s *model.SpeedSample) Config {
 	return Config{Members: s.Members, GPUs: s.GPUs, Model: s.Model, Level: ParseLevel(s.Level)}
 }
 
-// distance is how different two configurations are: 1 for each doubling of the
-// GPUs, ½ for a level, 2 for another model of GPU.
-func distance(a, b Config) float64 {
-	d := math.Abs(math.Log2(a.width() / b.width()))
-	d += math.Abs(float64(a.Level)-float64(b.Level)) / 2
-	if a.Model != b.Model && a.Model != "" && b.Model != "" {
-		d += 2
-	}
-	return d
-}
-
 // standardError is that of a sample's median, which varies 1.25 times as much as
 // a mean does.
 func standardError(s *model.SpeedSample) float64 {
-	spread := s.Spread
-	if spread <= 0 || s.Count < 3 {
-		spread = max(spread, sampleError)
+	n := float64(min(s.Count, Window))
+	variance, seen := sampleSeen*sampleError*sampleError, sampleSeen
+	if s.Count > 2 && s.Spread >= 0 {
+		// Of two or less the spread says nothing.
+		variance, seen = variance+n*s.Spread*s.Spread, seen+n
 	}
-	return max(1.2533*spread/math.Sqrt(float64(max(s.Count, 1))), 0.005)
+	return max(1.2533*math.Sqrt(variance/seen/n), leastError)
 }
