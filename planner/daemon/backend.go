@@ -73,6 +73,9 @@ func (b backend) Status() httpapi.Status {
 	if lacking := d.lacking.Load(); lacking != nil {
 		st.Warnings = append(st.Warnings, *lacking...)
 	}
+	if fault := b.Settings().Fault; fault != "" {
+		st.Warnings = append(st.Warnings, httpapi.Warning{Subject: "settings", Text: "what was set cannot be used, the planner's file counts: " + fault})
+	}
 	if t := d.trouble.get(); t.Error != "" {
 		st.Warnings = append(st.Warnings, httpapi.Warning{Subject: "carrying out", Text: t.Error})
 	}

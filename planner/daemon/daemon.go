@@ -51,6 +51,8 @@ type Daemon struct {
 	gateway http.Handler
 	records *record.Store
 	queues  queues
+	// settings is what was set by API in the place of the file's.
+	settings settings
 	// barrier is where gangs start together, identity who their members are.
 	barrier  *barrier.Service
 	identity *identity.Verifier

@@ -146,6 +146,9 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	defer d.acting.Unlock()
 	began := time.Now()
 	if _, leading := d.leads(ctx); leading {
+		if err := d.loadSettings(ctx); err != nil {
+			return outcome{}, err
+		}
 		if err := d.queues.load(ctx); err != nil {
 			return outcome{}, err
 		}
@@ -161,6 +164,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	gangs := d.updateBarrier(ctx, term, v)
 	if !leading {
 		d.queues.forget()
+		d.settings.forget()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}

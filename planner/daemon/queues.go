@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +72,13 @@ func (q *queues) order() core.Policy {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.policy
+}
+
+// settings are policy, half-life and queues as they count now.
+func (q *queues) settings() (core.Policy, time.Duration, []model.Queue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.policy, q.halfLife, slices.Clone(q.list)
 }
 
 // at are the queues with what they have used up to a time.
@@ -189,12 +197,4 @@ func (q *queues) note(ctx context.Context, now time.Time, stand []model.QueueUse
 	}
 	q.index, q.saved = index, now
 	return nil
-}
-
-// Reload takes policy and queues from another configuration. What runs is left
-// alone.
-func (d *Daemon) Reload(cfg config.Config) {
-	d.queues.configure(&cfg)
-	d.log.Info("policy and queues are configured anew", "policy", cfg.Policy.Order, "queues", len(cfg.Queues))
-	d.poke(true)
 }

@@ -156,6 +156,11 @@ func post[T any](ctx context.Context, c *Client, body any, path ...string) (T, e
 }
 
 func do[T any](ctx context.Context, c *Client, method string, body []byte, query url.Values, path ...string) (T, error) {
+	return send[T](ctx, c, method, "application/json", body, query, path...)
+}
+
+// send is do with a body of any type.
+func send[T any](ctx context.Context, c *Client, method, contentType string, body []byte, query url.Values, path ...string) (T, error) {
 	var out T
 	// A job's ID may hold a slash, so each element is escaped by itself.
 	escaped := make([]string, len(path))
@@ -171,7 +176,7 @@ func do[T any](ctx context.Context, c *Client, method string, body []byte, query
 		return out, fmt.Errorf("make request: %w", err)
 	}
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
 	}
 	if c.token != "" {
 		req.Header.Set("X-Nomad-Token", c.token)

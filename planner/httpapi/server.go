@@ -70,6 +70,7 @@ type Backend interface {
 	// "*" for any.
 	Authorize(ctx context.Context, token string, right Right, namespace string) error
 	Members
+	Configurable
 }
 
 // Handler serves the API. It expects paths with Prefix.
@@ -89,6 +90,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("POST "+Prefix+"/plan", s.answer(s.plan))
 	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
 	s.handleMembers(mux)
+	s.handleSettings(mux)
 	mux.HandleFunc("/", s.answer(unknown))
 	return mux
 }
@@ -135,7 +137,8 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,doctor} or POST " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor}, PUT or DELETE " +
+			Prefix + "/settings/{policy,queues}, or POST " +
 			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}
 }

@@ -26,6 +26,7 @@ type fakeBackend struct {
 	explain   map[string]Explain
 	released  []ReleaseRequest
 	failPlan  error
+	set       map[Setting]*SettingText
 	recording *recording.Recording
 	// tail is the membership that is sent to those who start, failMember what
 	// members are told in its place.
@@ -38,6 +39,21 @@ func (b *fakeBackend) View() *observe.View      { return b.view }
 func (b *fakeBackend) Queues() []model.QueueUse { return []model.QueueUse{{Path: "org", Share: 0.5}} }
 
 func (b *fakeBackend) Recording() *recording.Recording { return b.recording }
+
+func (b *fakeBackend) Settings() Settings {
+	return Settings{Policy: PolicySetting{Set: b.set[SettingPolicy]}, Queues: QueuesSetting{Set: b.set[SettingQueues]}}
+}
+
+func (b *fakeBackend) Set(_ context.Context, name Setting, text *string) (Settings, error) {
+	if b.set == nil {
+		b.set = map[Setting]*SettingText{}
+	}
+	b.set[name] = nil
+	if text != nil {
+		b.set[name] = &SettingText{HCL: *text}
+	}
+	return b.Settings(), nil
+}
 
 func (b *fakeBackend) Queue() []Job {
 	return []Job{{Namespace: "team", ID: "a", Position: 1}, {Namespace: "other", ID: "b", Position: 2}}
@@ -167,6 +183,9 @@ func TestTokens(t *testing.T) {
 		"doctor":    func(c *Client) error { _, err := c.Doctor(t.Context()); return err },
 		"recording": func(c *Client) error { _, err := c.Recording(t.Context()); return err },
 		"snapshot":  func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
+		"settings":  func(c *Client) error { _, err := c.Settings(t.Context()); return err },
+		"set":       func(c *Client) error { _, err := c.Set(t.Context(), SettingPolicy, []byte("policy {}")); return err },
+		"unset":     func(c *Client) error { _, err := c.Unset(t.Context(), SettingQueues); return err },
 		"plan": func(c *Client) error {
 			_, err := c.Plan(t.Context(), map[string]string{"ID": "x", "Namespace": "team"})
 			return err
@@ -264,5 +283,23 @@ func TestClientSaysWhatIsWrong(t *testing.T) {
 	_, err = c.Status(t.Context())
 	if !errors.Is(err, ErrNotPlanner) || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "Caravan planner") {
 		t.Errorf("error = %v, want that the address may be wrong", err)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	b := &fakeBackend{}
+	c := serve(t, b, "")
+	if got, err := c.Set(t.Context(), SettingQueues, []byte("queue \"a\" {}\n")); err != nil || got.Queues.Set.HCL != "queue \"a\" {}\n" || got.Policy.Set != nil {
+		t.Errorf("set = %+v, %v", got, err)
+	}
+	if got, err := c.Settings(t.Context()); err != nil || got.Queues.Set == nil {
+		t.Errorf("settings = %+v, %v", got, err)
+	}
+	if got, err := c.Unset(t.Context(), SettingQueues); err != nil || got.Queues.Set != nil {
+		t.Errorf("unset = %+v, %v", got, err)
+	}
+	var e *Error
+	if _, err := c.Set(t.Context(), SettingPolicy, make([]byte, maxSetting+1)); !errors.As(err, &e) || e.Status != http.StatusRequestEntityTooLarge || b.set[SettingPolicy] != nil {
+		t.Errorf("a text that is too large: %v", err)
 	}
 }

@@ -66,10 +66,21 @@ func TestCommands(t *testing.T) {
 		wantOut  []string
 		wantErr  []string
 	}{
-		"queue":           {args: []string{"queue"}, wantOut: []string{"big", "needs 4 whole nodes"}},
-		"status":          {args: []string{"status"}, wantOut: []string{"leader, policy fifo", "train-gang", "2/2"}},
-		"status of a job": {args: []string{"status", "big"}, wantOut: []string{"big", "0/4"}},
-		"explain":         {args: []string{"explain", "big"}, wantOut: []string{"wait: needs 4 whole nodes;\n          1 is free"}},
+		"policy":         {args: []string{"policy"}, wantOut: []string{"order      fairshare", "half_life  24h0m0s", "the planner's file"}},
+		"policy as JSON": {args: []string{"policy", "--json"}, wantOut: []string{`"order": "fairshare"`, `"half_life_ns": 86400000000000`}},
+		"policy set":     {stdin: "policy {}", args: []string{"policy", "set", "-"}, wantOut: []string{"set 1m0s ago; caravan policy reset"}},
+		"policy reset":   {args: []string{"policy", "reset"}, wantOut: []string{"the planner's file"}},
+		"policy refused": {
+			change: func(f *fakePlanner) { f.fail["PUT /caravan/v1/settings/policy"] = 400 }, stdin: "policy {}", args: []string{"policy", "set", "-"},
+			wantCode: 1, wantErr: []string{"set policy: it was made to fail"},
+		},
+		"policy of no file": {args: []string{"policy", "set", "/no/such"}, wantCode: 1, wantErr: []string{"read policy", "/no/such"}},
+		"queues set":        {stdin: `queue "a" {}`, args: []string{"queues", "set", "-"}, wantOut: []string{"1 queue: a", "caravan queues reset"}},
+		"queues reset":      {args: []string{"queues", "reset"}, wantOut: []string{"the planner's file"}},
+		"queue":             {args: []string{"queue"}, wantOut: []string{"big", "needs 4 whole nodes"}},
+		"status":            {args: []string{"status"}, wantOut: []string{"leader, policy fifo", "train-gang", "2/2"}},
+		"status of a job":   {args: []string{"status", "big"}, wantOut: []string{"big", "0/4"}},
+		"explain":           {args: []string{"explain", "big"}, wantOut: []string{"wait: needs 4 whole nodes;\n          1 is free"}},
 		"explain by namespace": {
 			change: func(f *fakePlanner) {
 				f.answers["GET /caravan/v1/explain/ns/x"] = httpapi.Explain{Job: httpapi.Job{Namespace: "ns", ID: "x"}}

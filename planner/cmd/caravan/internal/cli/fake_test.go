@@ -17,6 +17,7 @@ import (
 
 	"github.com/caravan-sched/caravan/internal/jobhcl"
 	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -61,6 +62,14 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	f.answers["GET /v1/job/serve/deployment"] = api.Deployment{ID: "d1234567-89", JobID: "serve"}
 	f.answers["PUT /v1/deployment/promote/d1234567-89"] = api.DeploymentUpdateResponse{}
 	f.answers["PUT /v1/deployment/fail/d1234567-89"] = api.DeploymentUpdateResponse{}
+	settings := httpapi.Settings{Policy: httpapi.PolicySetting{Policy: core.Policy{Order: "fairshare"}, HalfLife: 24 * time.Hour}, Queues: httpapi.QueuesSetting{Queues: []model.Queue{{Path: "a"}}}}
+	f.answers["GET /caravan/v1/settings"] = settings
+	settings.Policy.Set = &httpapi.SettingText{At: now.Add(-time.Minute)}
+	settings.Queues.Set = settings.Policy.Set
+	for _, name := range []string{"policy", "queues"} {
+		f.answers["PUT /caravan/v1/settings/"+name] = settings
+		f.answers["DELETE /caravan/v1/settings/"+name] = f.answers["GET /caravan/v1/settings"]
+	}
 	f.answers["GET /caravan/v1/doctor"] = httpapi.NewDoctor(now, "1", []httpapi.Check{
 		{Name: "nomad", Status: httpapi.CheckOK, Detail: "it answers"},
 		{Name: "gate", Status: httpapi.CheckWarn, Detail: "1 node opens it", Do: "unset it"},

@@ -28,7 +28,7 @@ With --scrub all names are taken out: of jobs, groups, queues, users, nodes,
 domains, GPUs and attributes. The decisions stay the same, so that the file may
 go into a bug report. It needs a management token.`,
 		Example: "  caravan snapshot --scrub -o report.json\n  caravan replay report.json",
-		Args:    args(0, 0, "no arguments"),
+		Args:    args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			planner, err := a.planner()
 			if err != nil {

@@ -288,7 +288,7 @@ func (a *app) queueCommand() *cobra.Command {
 }
 
 func (a *app) queuesCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "queues",
 		Short: "Show the queues: what they are guaranteed, use, borrow and wait for",
 		Args:  args(0, 0, "no argument"),
@@ -304,6 +304,8 @@ func (a *app) queuesCommand() *cobra.Command {
 			return a.print(queues, func(w io.Writer, _ render.Style) error { return render.Queues(w, queues) })
 		},
 	}
+	cmd.AddCommand(a.setCommand(httpapi.SettingQueues, "queues.hcl"), a.resetCommand(httpapi.SettingQueues))
+	return cmd
 }
 
 func (a *app) topologyCommand() *cobra.Command {

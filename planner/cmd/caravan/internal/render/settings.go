@@ -1,0 +1,73 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/httpapi"
+)
+
+// Policy writes the policy in force, a line for each key that is not at its
+// zero value.
+func Policy(w io.Writer, s Style, set httpapi.Settings) error {
+	b, err := json.Marshal(set.Policy.Policy)
+	if err != nil {
+		return fmt.Errorf("write policy: %w", err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(b, &tree); err != nil {
+		return fmt.Errorf("write policy: %w", err)
+	}
+	g := newGrid()
+	addTree(g, "", tree)
+	g.add("half_life", set.Policy.HalfLife.String())
+	g.add("From", source(s, set.Policy.Set, "policy"))
+	if set.Fault != "" {
+		g.add(s.paint(red, "Fault"), set.Fault)
+	}
+	return g.write(w, "")
+}
+
+// addTree adds an object's keys, with those of the objects in it.
+func addTree(g *grid, prefix string, tree map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		name := prefix + key
+		switch v := tree[key].(type) {
+		case map[string]any:
+			addTree(g, name+".", v)
+		case float64:
+			if short, isTime := strings.CutSuffix(name, "_ns"); isTime {
+				g.add(short, time.Duration(v).String())
+				continue
+			}
+			g.add(name, fmt.Sprint(v))
+		default:
+			g.add(name, fmt.Sprint(v))
+		}
+	}
+}
+
+// source says where a setting is from.
+func source(s Style, set *httpapi.SettingText, name string) string {
+	if set == nil {
+		return "the planner's file"
+	}
+	return fmt.Sprintf("set %s ago; caravan %s reset goes back to the planner's file", s.age(set.At), name)
+}
+
+// QueuesSet writes which queues count now.
+func QueuesSet(w io.Writer, s Style, set httpapi.QueuesSetting) error {
+	names := make([]string, len(set.Queues))
+	for i := range set.Queues {
+		names[i] = set.Queues[i].Path
+	}
+	g := newGrid()
+	g.add("Queues", count(len(names), "queue")+label(": ", strings.Join(names, ", ")))
+	g.add("From", source(s, set.Set, "queues"))
+	return g.write(w, "")
+}
