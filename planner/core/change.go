@@ -110,7 +110,7 @@ func (p *Prepared) dropAlloc(id string, touched map[int32]bool) {
 
 func (p *Prepared) dropJob(key jobKey, touched map[int32]bool) {
 	j := p.jobs[key]
-	p.pending, p.aged = nil, nil
+	p.pending, p.aged, p.wants = nil, nil, nil
 	if j == nil {
 		return
 	}

@@ -36,6 +36,14 @@ func TestChoices(t *testing.T) {
 			"b1 r1 n0 aaa.|a...\nb1 r1 n1 ..|..|..|aa", "M 2x2",
 			"b1 r1 n0 aaa.|a...\nb1 r1 n1 MM|MM|..|aa",
 		},
+		"a rack of the block that is broken already for what the queue asks for": {
+			"b1 r1 n1 ..\nb1 r1 n2 ..\nb1 r2 n3 ..\nb1 r2 n4 ..\nb2 r1 n5 ..\nb2 r1 n6 ..\nb2 r2 n7 a.\nb2 r2 n8 a.", "M 2x2\nN 4x2",
+			"b1 r1 n1 NN\nb1 r1 n2 NN\nb1 r2 n3 NN\nb1 r2 n4 NN\nb2 r1 n5 MM\nb2 r1 n6 MM\nb2 r2 n7 a.\nb2 r2 n8 a.",
+		},
+		"a node of the rack that is broken already": {
+			"b1 r1 n1 ..\nb1 r1 n2 ..\nb1 r2 n3 ..\nb1 r2 n4 ..\nb1 r2 n5 ..\nb1 r3 n6 ..\nb1 r3 n7 ..", "P 1x2\nN 2x2 require:rack\nO 2x2 require:rack",
+			"b1 r1 n1 NN\nb1 r1 n2 NN\nb1 r2 n3 PP\nb1 r2 n4 OO\nb1 r2 n5 OO\nb1 r3 n6 ..\nb1 r3 n7 ..",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

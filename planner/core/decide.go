@@ -110,6 +110,7 @@ func newCycle(p *Prepared, now time.Time) *cycle {
 	c := &cycle{Prepared: p, now: now}
 	p.scratch.lend(c)
 	c.ledger = p.openLedger()
+	p.views[viewNow].SetWants(p.shapesWanted())
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
 	}

@@ -57,6 +57,8 @@ type Prepared struct {
 	// pending are the jobs to decide on, in order, as far as that depends on the
 	// jobs alone, and aged all jobs by age; nil: to be made again.
 	pending, aged []*model.Job
+	// wants are the shapes of gangs that there are; nil: to be made again.
+	wants []place.Want
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
 	// accounts is what jobs use, by queue; nil where there are no queues.
@@ -125,7 +127,7 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.wants, p.possible = nil, nil, nil, nil, map[possibleKey]possibility{}
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)

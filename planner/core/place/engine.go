@@ -15,6 +15,10 @@ type Engine struct {
 	State    *topo.State
 	profiles map[*Request]*profile
 	uses     int
+	wants    []Want
+	// wanted are the wants' profiles, as of a version of the state.
+	wanted   []*profile
+	wantedAt int
 	// kids and parts are lists that one search after the other uses.
 	kids  []child
 	parts []share
@@ -75,6 +79,7 @@ func (e *Engine) newProfile(r *Request) *profile {
 			}
 		}
 		delete(e.profiles, oldest.request)
+		e.wanted = e.wanted[:0] // it may have been one of them
 		p.summary = oldest.summary
 	} else {
 		p.summary = topo.NewSummary(e.Catalog.Tree)

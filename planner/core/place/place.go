@@ -348,16 +348,23 @@ func (a *attempt) tryDomains(domains []int32) bool {
 			left := summaries[k].Members(d) - a.unit.Parts[i].Count
 			spare, ok = spare+left, ok && left >= 0
 		}
-		if !ok || exact && len(options) > 0 && spare >= options[0].spare || !a.within(d) || !a.quotasLet(summaries, a.Catalog.Tree.Domains[d].Lo, a.Catalog.Tree.Domains[d].Hi, false) {
+		if !ok || exact && len(options) > 0 && (spare > options[0].spare || spare == options[0].spare && len(a.wants) == 0) || !a.within(d) || !a.quotasLet(summaries, a.Catalog.Tree.Domains[d].Lo, a.Catalog.Tree.Domains[d].Hi, false) {
 			continue
 		}
-		if exact {
-			options = options[:0] // equal members fit: only the best counts
+		if exact && len(options) > 0 && spare < options[0].spare {
+			options = options[:0] // equal members fit: only the best count
 		}
 		options = append(options, option{d, spare})
 	}
 	slices.SortStableFunc(options, func(x, y option) int { return cmp.Compare(x.spare, y.spare) })
 	tree := a.Catalog.Tree
+	if exact && len(options) > 1 {
+		part := &a.unit.Parts[a.order[0]]
+		at := a.least(len(options), func(i int) float64 {
+			return a.gradient(options[i].domain, tree.Domains[options[i].domain].Lo, part.Request.GPUs, part.Count)
+		})
+		options = options[at : at+1]
+	}
 	for _, o := range options {
 		dom := &tree.Domains[o.domain]
 		if a.tryRange(o.domain, dom.Lo, dom.Hi, ^uint64(0)) {

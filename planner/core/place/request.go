@@ -30,6 +30,15 @@ type Request struct {
 	plain *Request
 }
 
+// GPUsOnly is the request without CPU, memory and disk, if there is one that is
+// kept.
+func (r *Request) GPUsOnly() *Request {
+	if r.plain != nil {
+		return r.plain
+	}
+	return r
+}
+
 // ask is one device block.
 type ask struct {
 	device model.DeviceAsk
@@ -47,6 +56,7 @@ type Catalog struct {
 	requests map[string]*Request
 	kinds    map[string][]bool
 	chooser  chooser
+	reach    map[*Request][]int
 	levels   map[model.Topology][]int
 	key      []byte
 }
@@ -57,7 +67,7 @@ func NewCatalog(t *topo.Tree) *Catalog {
 	for i := range t.Nodes {
 		nodes[i] = t.Nodes[i].Model
 	}
-	return &Catalog{Tree: t, Nodes: feasible.NewNodes(nodes), requests: map[string]*Request{}, kinds: map[string][]bool{}, levels: map[model.Topology][]int{}}
+	return &Catalog{Tree: t, Nodes: feasible.NewNodes(nodes), requests: map[string]*Request{}, kinds: map[string][]bool{}, reach: map[*Request][]int{}, levels: map[model.Topology][]int{}}
 }
 
 // maxRequests bounds the compiled requests kept.
@@ -72,6 +82,7 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 	key := string(c.key)
 	if len(c.requests) >= maxRequests {
 		clear(c.requests)
+		clear(c.reach)
 	}
 	r := &Request{
 		Resources: group.Resources,

@@ -39,9 +39,11 @@ func (e *Engine) spread(p *profile, domain int32, n int, out []share) []share {
 			return 1
 		})
 		at := i + end - 1
+		equal := 1
 		for at > i && children[at-1].members == children[at].members {
-			at--
+			at, equal = at-1, equal+1
 		}
+		at += e.leastOf(p, children[at:at+equal], n)
 		if c := children[at]; c.node {
 			return append(out, share{c.id, n})
 		} else {
@@ -117,6 +119,17 @@ func (e *Engine) children(p *profile, domain int32) []child {
 	return out
 }
 
+// leastOf is the index of the domain, of some as full as each other, that is
+// best given n members.
+func (e *Engine) leastOf(p *profile, equals []child, n int) int {
+	if equals[0].node {
+		return 0
+	}
+	return e.least(len(equals), func(i int) float64 {
+		return e.gradient(equals[i].id, e.Catalog.Tree.Domains[equals[i].id].Lo, p.request.GPUs, n)
+	})
+}
+
 // whole gives a child as many members as it takes.
 func (e *Engine) whole(p *profile, c child, out []share) []share {
 	if c.node {
@@ -136,22 +149,23 @@ func (e *Engine) whole(p *profile, c child, out []share) []share {
 const acrossBit = 1 << 20
 
 // bestNode finds the node in a domain that strands least by taking one member.
-// Among equals it goes into the fullest domain of each level.
+// Among equals it goes where the gradient is least, then into the fullest domain
+// of each level.
 func (e *Engine) bestNode(p *profile, domain int32) (node int32, score uint32, ok bool) {
 	tree := e.Catalog.Tree
 	for {
 		d := &tree.Domains[domain]
 		node, score, ok = p.summary.Best(d.Lo, d.Own)
-		next, fullest := int32(-1), 0
+		next, fullest, least := int32(-1), 0, 0.0
 		for _, kid := range d.Kids {
 			k := &tree.Domains[kid]
-			_, s, any := p.summary.Best(k.Lo, k.Hi)
-			if !any {
+			n, s, any := p.summary.Best(k.Lo, k.Hi)
+			if !any || ok && (s > score || s == score && next < 0) {
 				continue
 			}
-			m := p.summary.Members(kid)
-			if !ok || s < score || s == score && next >= 0 && m < fullest {
-				next, score, fullest, ok = kid, s, m, true
+			m, gradient := p.summary.Members(kid), e.gradient(-1, n, p.request.GPUs, 1)
+			if !ok || s < score || gradient < least || gradient == least && m < fullest {
+				next, score, fullest, least, ok = kid, s, m, gradient, true
 			}
 		}
 		if next < 0 {
