@@ -49,6 +49,7 @@ func (l *loader) check(c *Config) {
 		l.fault("policy.max_holds", c.Policy.MaxHolds, fmt.Sprintf("want 1 to %d; for none, set policy.order to %q", maxMaxHolds, queue.OrderBestEffort))
 	}
 	l.checkPreempt(c.Policy.Preempt)
+	l.checkElastic(c.Policy.Elastic)
 	l.between("policy.half_life", c.Policy.HalfLife, 0, maxHalfLife)
 	l.between("admission.deadline", c.Admission.Deadline, minDeadline, maxDeadline)
 	l.between("admission.retry.initial", c.Admission.RetryInitial, time.Millisecond, maxRetry)

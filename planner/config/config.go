@@ -88,6 +88,8 @@ type Policy struct {
 	MaxHolds int
 	// Preempt says whether and how jobs give way to others.
 	Preempt preempt.Policy
+	// Elastic says when gangs get members beyond their counts.
+	Elastic queue.Elastic
 	// HalfLife is after how long what a queue has used counts half, where the
 	// order looks at that; 0 means that only what it uses now counts.
 	HalfLife time.Duration
@@ -172,7 +174,7 @@ func Default() Config {
 			Devices:    []string{DefaultDevice},
 			Namespaces: []string{"*"},
 		},
-		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, HalfLife: DefaultHalfLife, Preempt: defaultPreempt()},
+		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, HalfLife: DefaultHalfLife, Preempt: defaultPreempt(), Elastic: defaultElastic()},
 		Admission: Admission{
 			Deadline:     DefaultDeadline,
 			RetryInitial: DefaultRetryInitial,

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caravan-sched/caravan/planner/core/preempt"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 func noEnv(string) (string, bool) { return "", false }
@@ -54,6 +55,12 @@ policy {
     max_per_hour     = 20
     max_per_job      = 1
     restart_time     = "90s"
+  }
+  elastic {
+    enabled      = false
+    min_interval = "20m"
+    max_per_hour = 7
+    min_gain     = 0.2
   }
   half_life = "6h"
 }
@@ -99,7 +106,7 @@ func TestParseFull(t *testing.T) {
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
 		Policy: Policy{Order: "fifo", Strict: true, MaxHolds: 3, HalfLife: 6 * time.Hour, Preempt: preempt.Policy{
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
-		}},
+		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
@@ -145,6 +152,8 @@ func TestParseFaults(t *testing.T) {
 				`c.hcl:12: gateway.wait is "-1s": want 0s to 5m0s`,
 			}},
 		"no holds": {src: "policy { max_holds = 0 }", want: []string{`c.hcl:1: policy.max_holds is 0: want 1 to 10000`, "besteffort"}},
+		"growth that never is": {src: "policy {\n elastic {\n min_interval = \"0s\"\n max_per_hour = 0\n min_gain = 0\n }\n}", want: []string{
+			`policy.elastic.min_interval`, `c.hcl:4: policy.elastic.max_per_hour is 0: want 1 to 100000; to let no gang grow, set policy.elastic.enabled to false`, `c.hcl:5: policy.elastic.min_gain is 0: want more than 0`}},
 		"preemption that never is": {src: "policy {\n preempt {\n enabled = true\n min_priority_gap = 0\n max_at_once = 0\n max_per_hour = 200000\n max_per_job = -1\n min_run_time = \"-1s\"\n restart_time = \"0s\"\n }\n}", want: []string{
 			`c.hcl:4: policy.preempt.min_priority_gap is 0: want 1 to 32765`, `c.hcl:5: policy.preempt.max_at_once is 0`, `c.hcl:6: policy.preempt.max_per_hour is 200000: want 1 to 100000`,
 			`c.hcl:7: policy.preempt.max_per_job is -1`, `policy.preempt.min_run_time`, `policy.preempt.restart_time`}},

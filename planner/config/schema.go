@@ -61,6 +61,14 @@ type filePolicy struct {
 	HalfLife *string `hcl:"half_life,optional"`
 
 	Preempt *filePreempt `hcl:"preempt,block"`
+	Elastic *fileElastic `hcl:"elastic,block"`
+}
+
+type fileElastic struct {
+	Enabled     *bool    `hcl:"enabled,optional"`
+	MinInterval *string  `hcl:"min_interval,optional"`
+	MaxPerHour  *int     `hcl:"max_per_hour,optional"`
+	MinGain     *float64 `hcl:"min_gain,optional"`
 }
 
 type filePreempt struct {

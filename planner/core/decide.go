@@ -71,6 +71,9 @@ type cycle struct {
 	yield *yield
 	// stands is how jobs stand in an order in which more than age counts.
 	stands map[jobKey]queue.Standing
+	// surplus says whether gangs have members beyond their counts; nil until
+	// somebody asks.
+	surplus *bool
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.

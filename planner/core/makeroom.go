@@ -92,8 +92,8 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	var of []int // the gang of each victim
 	at := map[int]int{}
 	for i := range y.gangs {
-		if v := &y.gangs[i]; !y.taken[i] && c.mayDisplace(j, v.job) && y.hasAfter(v, at) {
-			victim := preempt.Victim{Cost: v.cost.Total(), After: -1}
+		if v := &y.gangs[i]; !y.taken[i] && c.mayTake(j, g, v) && y.hasAfter(v, at) {
+			victim := preempt.Victim{Cost: v.price(), After: -1}
 			if v.after >= 0 {
 				victim.After = at[v.after]
 			}
@@ -124,7 +124,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 		problem.Budget = oddBudget
 	}
 	solution, ok := preempt.Solve(problem)
-	if !ok || len(solution.Victims) > y.perHour {
+	if !ok || y.counted(solution.Victims, of) > y.perHour {
 		return made{}, false
 	}
 	var m made
@@ -257,12 +257,13 @@ func (c *cycle) stop(j *model.Job, m *made) {
 		for _, v := range parts {
 			y.taken[v] = true
 		}
-		if y.atOnce <= 0 {
+		if returned := y.returned(parts); !returned && y.atOnce <= 0 {
 			m.later = append(m.later, parts...)
 			continue
+		} else if !returned {
+			y.atOnce--
+			y.perHour--
 		}
-		y.atOnce--
-		y.perHour--
 		now = append(now, parts...)
 		c.stopGang(j, parts, m.moves[parts[len(parts)-1]])
 	}
@@ -291,7 +292,7 @@ func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
 	last := &y.gangs[parts[len(parts)-1]]
 	p := model.Preemption{
 		Namespace: last.job.Namespace, Job: last.job.ID, Action: model.ActionShrink,
-		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Moves: moves,
+		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Moves: moves, Returned: y.returned(parts),
 	}
 	for _, v := range parts {
 		part := &y.gangs[v]
@@ -304,6 +305,8 @@ func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
 	why := c.mayBecause(j, last.job)
 	p.Reason = fmt.Sprintf("gives way to %s (%s): %s are lost", jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
 	switch {
+	case p.Returned:
+		p.Reason = c.returnedReason(&p)
 	case !last.whole:
 		p.Reason = fmt.Sprintf("gives %s to %s (%s) and runs on with the others: %s are lost", plural(len(p.Members), "member"), jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
 	case moves != "":

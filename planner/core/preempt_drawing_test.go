@@ -119,7 +119,7 @@ func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
 			if j.ID != p.Job || j.Namespace != p.Namespace {
 				continue
 			}
-			gave := model.Preempted{At: s.Now, Namespace: p.For.Namespace, By: p.For.ID}
+			gave := model.Preempted{At: s.Now, Namespace: p.For.Namespace, By: p.For.ID, Returned: p.Returned}
 			if gangOf(j) != model.GangJob {
 				gave.Group = p.Members[0].Group
 			}
@@ -127,6 +127,9 @@ func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
 				gave.Index = p.Members[0].Index
 			}
 			j.Preempted = append(slices.Clone(j.Preempted), gave)
+			if p.Action == model.ActionShrink {
+				j.Resized = append(slices.Clone(j.Resized), s.Now)
+			}
 			if gangOf(j) == model.GangJob && p.Action == model.ActionPreempt {
 				j.State, j.Members = model.StateStopping, nil
 			}

@@ -191,6 +191,7 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 	c.stand()
 	c.work(c.promisedFirst(c.inOrder(p.queue())), plan)
 	plan.Preemptions = c.yield.preemptions()
+	plan.Resizes = c.resize()
 	plan.Queues = c.report(plan)
 	return plan
 }

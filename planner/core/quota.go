@@ -95,6 +95,10 @@ func (p *Prepared) openLedger() *queue.Ledger {
 	l := queue.NewLedger(p.accounts.tree)
 	for key, amount := range p.accounts.byJob {
 		if j := p.jobs[key]; j != nil && !amount.Zero() {
+			if surplus := p.surplusAmount(j); surplus != nil {
+				amount = slices.Clone(amount)
+				amount.Sub(surplus)
+			}
 			l.Charge(p.accounts.tree.HomeOf(j), amount, j.Preempt == model.PreemptNever)
 		}
 	}

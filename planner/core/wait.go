@@ -121,7 +121,7 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	}
 	// Who runs already lets others pass.
 	w.forRoom = why.code == "" && g.grown == 0
-	if w.forRoom && c.mayPreempt(j, g) {
+	if why.code == "" && c.mayPreempt(j, g) {
 		if made, ok := c.makeRoomOnAny(j, g); ok {
 			c.tellMade(g, made, &w)
 			return w

@@ -52,6 +52,9 @@ type yielder struct {
 	// the parts up to a whole one nothing of it is left.
 	after int
 	whole bool
+	// surplus: what it is made of is beyond the gang's count, so anybody may have
+	// it.
+	surplus bool
 }
 
 // leaver is something that is stopping.
@@ -82,7 +85,8 @@ func (y *yield) preemptions() []model.Preemption {
 
 // mayPreempt reports whether it is worth a try to make room for a gang.
 func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
-	if !c.policy.Preempt.Enabled || g.grown > 0 {
+	// A gang that runs already and would grow displaces nobody.
+	if (!c.policy.Preempt.Enabled || g.grown > 0) && !c.anySurplus() {
 		return false
 	}
 	if c.yield == nil {
@@ -112,7 +116,7 @@ func (c *cycle) newYield() *yield {
 	y.atOnce -= y.stopping()
 	for _, j := range c.jobs {
 		for _, gave := range j.Preempted {
-			if c.now.Sub(gave.At) < time.Hour {
+			if c.now.Sub(gave.At) < time.Hour && !gave.Returned {
 				y.perHour--
 			}
 		}
@@ -240,7 +244,7 @@ const promiseTime = 15 * time.Minute
 // place yet. Else a gang ahead of them, for which nobody gives way, would move
 // to the nodes that have become free, and they would displace others again.
 func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
-	if !c.policy.Preempt.Enabled {
+	if !c.policy.Preempt.Enabled && !c.anySurplus() {
 		return list
 	}
 	promised := map[jobKey]bool{}
@@ -297,8 +301,11 @@ func (c *cycle) addYielder(y *yield, v *yielder) {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.Node, b.Node))
 	})
 	after := -1
-	for _, m := range c.spare(v) {
+	spare := c.spare(v)
+	surplus := c.surplusIn(v, spare)
+	for i, m := range spare {
 		part := v.part(c, m, after)
+		part.surplus = i < surplus
 		part.cost = model.Cost{Restart: int64(max(1, part.gpus)) * int64(y.policy.RestartTime/time.Second)}
 		v.without(part)
 		after = len(y.gangs)

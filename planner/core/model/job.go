@@ -67,6 +67,17 @@ type Job struct {
 	AttainedGPUs float64       `json:"attained_gpu_s,omitempty"`
 	Ran          time.Duration `json:"ran_ns,omitempty"`
 	Accounted    time.Time     `json:"accounted,omitzero"`
+	// Resized is when Caravan gave gangs of the job another size, the latest last.
+	Resized []time.Time `json:"resized,omitempty"`
+	// KeepSize says why the job's gangs keep their size for now ("it is being
+	// updated"); empty means that they may be resized.
+	KeepSize string `json:"keep_size,omitempty"`
+	// ResizeRestarts is set where all members start anew when their gang gets
+	// another size, rather than being told of it.
+	ResizeRestarts bool `json:"resize_restarts,omitempty"`
+	// Speed is what is known of how fast the job works by its size; left out,
+	// nothing is.
+	Speed *Speed `json:"speed,omitempty"`
 }
 
 // ModelSpeed is a GPU model that a job accepts.
@@ -102,6 +113,9 @@ type Preempted struct {
 	// the member where members start one by one.
 	Group string `json:"group,omitempty"`
 	Index int    `json:"index,omitempty"`
+	// Returned: it only gave back members beyond its count, which it had for as
+	// long as nobody else needed them. That counts for no limit.
+	Returned bool `json:"returned,omitempty"`
 }
 
 // State is where a job is in its life.

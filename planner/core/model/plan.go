@@ -10,6 +10,32 @@ type Plan struct {
 	// Preemptions are the gangs that give way to some of those that wait, in the
 	// order in which they are to be stopped.
 	Preemptions []Preemption `json:"preemptions,omitempty"`
+	// Resizes are the elastic gangs that get another size though none of them
+	// waits for members.
+	Resizes []Resize `json:"resizes,omitempty"`
+}
+
+// Resize gives an elastic gang that runs more members than it has, or fewer.
+type Resize struct {
+	Namespace string `json:"namespace,omitempty"`
+	Job       string `json:"job"`
+	// Action is ActionGrow or ActionShrink.
+	Action Action `json:"action"`
+	Group  string `json:"group"`
+	// From and To count the group's members before and after.
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Members are those that come, with their places, or that leave.
+	Members []Member `json:"members"`
+	// Reason is a sentence for people, with the numbers.
+	Reason string `json:"reason"`
+	// Gain is how many times as fast it is expected to work, and Benefit what that
+	// is worth in the time that it may still run, in GPU-seconds at its present
+	// speed.
+	Gain    float64 `json:"gain,omitempty"`
+	Benefit int64   `json:"benefit,omitempty"`
+	// Cost is what the change is expected to lose.
+	Cost Cost `json:"cost,omitzero"`
 }
 
 // Preemption takes a running gang, or the members that an elastic one can do
@@ -31,6 +57,9 @@ type Preemption struct {
 	// Moves is the domain in which the gang could start again at once; "" where
 	// it has to wait.
 	Moves string `json:"moves,omitempty"`
+	// Returned: all of Members are beyond their gang's count. It had them for as
+	// long as nobody else needed them, and they come back whatever the priorities.
+	Returned bool `json:"returned,omitempty"`
 }
 
 // JobName names a job.
@@ -88,6 +117,8 @@ const (
 	ActionPreempt Action = "preempt"
 	// ActionShrink stops the members of an elastic gang that it can do without.
 	ActionShrink Action = "shrink"
+	// ActionGrow gives an elastic gang members beyond its count.
+	ActionGrow Action = "grow"
 )
 
 // Decision is about one job.

@@ -117,16 +117,27 @@ func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
 	if ran := now.Sub(victim.Started); !victim.Started.IsZero() && ran < p.MinRunTime {
 		return fmt.Sprintf("it has run for %s only; %s are granted", ran.Round(time.Second), p.MinRunTime)
 	}
-	if len(victim.Preempted) >= p.MaxPerJob {
-		return fmt.Sprintf("it has given way %d times already", len(victim.Preempted))
+	if n := timesGiven(victim); n >= p.MaxPerJob {
+		return fmt.Sprintf("it has given way %d times already", n)
 	}
 	for _, gave := range preemptor.Preempted {
 		if p.MayReturn {
 			break
 		}
-		if gave.By == victim.ID && gave.Namespace == victim.Namespace {
+		if !gave.Returned && gave.By == victim.ID && gave.Namespace == victim.Namespace {
 			return "it displaced this one before"
 		}
 	}
 	return ""
+}
+
+// timesGiven counts how often a job gave way, but for what it only gave back.
+func timesGiven(j *model.Job) int {
+	n := 0
+	for _, gave := range j.Preempted {
+		if !gave.Returned {
+			n++
+		}
+	}
+	return n
 }

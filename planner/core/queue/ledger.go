@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -19,6 +20,21 @@ type Ledger struct {
 
 // NewLedger is a ledger in which nobody uses anything.
 func NewLedger(t *Tree) *Ledger { return &Ledger{tree: t} }
+
+// Clone is a ledger that is charged by itself from here on; nil for nil.
+func (l *Ledger) Clone() *Ledger {
+	if l == nil {
+		return nil
+	}
+	clone := func(list []Vector) []Vector {
+		out := make([]Vector, len(list))
+		for i := range list {
+			out[i] = slices.Clone(list[i])
+		}
+		return out
+	}
+	return &Ledger{tree: l.tree, used: clone(l.used), never: clone(l.never), kept: clone(l.kept)}
+}
 
 // Charge notes that a job uses an amount. never: it may not be taken away.
 func (l *Ledger) Charge(h Home, amount Vector, never bool) {

@@ -40,6 +40,8 @@ type Policy struct {
 	MaxHolds int `json:"max_holds,omitempty"`
 	// Preempt says whether and how jobs give way to others.
 	Preempt preempt.Policy `json:"preempt,omitzero"`
+	// Elastic says when gangs get members beyond their counts.
+	Elastic Elastic `json:"elastic,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -54,7 +56,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate())
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate())
 	return errors.Join(faults...)
 }
 
