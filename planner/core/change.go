@@ -1,7 +1,9 @@
 package core
 
 import (
+	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,6 +21,12 @@ type Change struct {
 	PutAllocs []model.Alloc
 	// DropAllocs are the IDs of allocations that hold nothing any more.
 	DropAllocs []string
+	// Rest, if there is one, is everything else that a snapshot has, as it is now:
+	// its levels, its queues. Its nodes, jobs and allocations do not count.
+	Rest *model.Snapshot
+	// Policy, if there is one, is how the queue is worked from now on. What runs
+	// is not touched by it.
+	Policy *Policy
 }
 
 // JobRef names a job.
@@ -34,12 +42,19 @@ func (p *Prepared) Apply(ch Change) error {
 	if err := p.check(ch); err != nil {
 		return err
 	}
+	if ch.Rest != nil {
+		p.putRest(ch.Rest)
+	}
+	if ch.Policy != nil {
+		p.putPolicy(*ch.Policy)
+	}
 	touched := map[int32]bool{}
+	var old, now []*model.Job
 	for _, id := range ch.DropAllocs {
 		p.dropAlloc(id, touched)
 	}
 	for _, ref := range ch.DropJobs {
-		p.dropJob(jobKey{ref.Namespace, ref.ID}, touched)
+		old = p.dropJob(old, jobKey{ref.Namespace, ref.ID}, touched)
 	}
 	for _, id := range ch.DropNodes {
 		if p.nodes[id] != nil {
@@ -52,7 +67,7 @@ func (p *Prepared) Apply(ch Change) error {
 	}
 	for i := range ch.PutJobs {
 		j := &ch.PutJobs[i]
-		p.dropJob(keyOf(j), touched)
+		old, now = p.dropJob(old, keyOf(j), touched), append(now, j)
 		p.jobs[keyOf(j)] = j
 		if p.tree != nil {
 			for _, at := range p.addMembers(j) {
@@ -70,17 +85,60 @@ func (p *Prepared) Apply(ch Change) error {
 		}
 		if at, ok := p.tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
+			p.listAlloc(a, true)
 			touched[at] = true
 		}
 	}
 	if p.tree == nil {
 		return nil
 	}
-	p.allocsOf = nil
+	p.relist(old, now)
 	for _, node := range slices.Sorted(maps.Keys(touched)) {
 		p.setRows(node)
 	}
 	return nil
+}
+
+// putRest replaces what is not nodes, jobs or allocations. What queues have used
+// changes all the time, and costs little.
+func (p *Prepared) putRest(s *model.Snapshot) {
+	levels, queues := p.levels, p.queues
+	p.setRest(s)
+	switch {
+	case p.tree == nil:
+	case !slices.Equal(levels, p.levels):
+		p.tree = nil
+	case p.accounts != nil && slices.EqualFunc(queues, p.queues, sameQueue):
+		p.accounts.tree.SetHistory(p.queues)
+	case len(queues)+len(p.queues) > 0:
+		p.reopenAccounts()
+	}
+}
+
+// putPolicy replaces how the queue is worked.
+func (p *Prepared) putPolicy(policy Policy) {
+	tree := p.policy.NeedsTree()
+	p.policy = policy
+	p.pending = nil
+	if p.tree != nil && tree != policy.NeedsTree() {
+		p.reopenAccounts()
+	}
+}
+
+// reopenAccounts makes the accounts again for other queues.
+func (p *Prepared) reopenAccounts() {
+	p.pending = nil
+	p.openAccounts()
+	for node := range p.held {
+		p.account(int32(node), p.held[node])
+	}
+}
+
+// sameQueue reports whether two versions of a queue differ at most in what it
+// has used.
+func sameQueue(a, b model.Queue) bool {
+	a.History, b.History = nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // touchAllocs touches where a job has allocations: whether they stay depends
@@ -104,19 +162,21 @@ func (p *Prepared) dropAlloc(id string, touched map[int32]bool) {
 	}
 	if at, ok := p.tree.Find(a.Node); ok {
 		p.allocsOn[at] = slices.DeleteFunc(p.allocsOn[at], func(b *model.Alloc) bool { return b == a })
+		p.listAlloc(a, false)
 		touched[at] = true
 	}
 }
 
-func (p *Prepared) dropJob(key jobKey, touched map[int32]bool) {
+// dropJob takes a job out, and adds it to the list of old ones.
+func (p *Prepared) dropJob(old []*model.Job, key jobKey, touched map[int32]bool) []*model.Job {
 	j := p.jobs[key]
-	p.pending, p.aged, p.wants = nil, nil, nil
 	if j == nil {
-		return
+		return old
 	}
+	old = append(old, j)
 	delete(p.jobs, key)
 	if p.tree == nil {
-		return
+		return old
 	}
 	for i := range j.Members {
 		if at, ok := p.tree.Find(j.Members[i].Node); ok {
@@ -125,6 +185,7 @@ func (p *Prepared) dropJob(key jobKey, touched map[int32]bool) {
 		}
 	}
 	p.touchAllocs(key, touched)
+	return old
 }
 
 // putNode replaces a node; if only its eligibility or health is different the
@@ -150,7 +211,7 @@ func sameBuild(a, b *model.Node) bool {
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Levels, b.Levels) &&
 		slices.EqualFunc(a.GPUs, b.GPUs, func(x, y model.GPU) bool {
 			return x.UUID == y.UUID && x.Vendor == y.Vendor && x.Type == y.Type && x.Model == y.Model &&
-				x.Island == y.Island && x.NUMA == y.NUMA && maps.Equal(x.Attributes, y.Attributes)
+				x.Island == y.Island && x.NUMA == y.NUMA && x.Parent == y.Parent && maps.Equal(x.Attributes, y.Attributes)
 		}) &&
 		(a.Links == nil) == (b.Links == nil) && slices.EqualFunc(a.Links, b.Links, slices.Equal[[]model.Link])
 }
@@ -158,12 +219,23 @@ func sameBuild(a, b *model.Node) bool {
 // check validates a change together with everything on the nodes that it is
 // about, as a snapshot of its own.
 func (p *Prepared) check(ch Change) error {
-	s := &model.Snapshot{Levels: p.levels, Nodes: slices.Clone(ch.PutNodes), Jobs: ch.PutJobs, Allocs: slices.Clone(ch.PutAllocs)}
+	if ch.Policy != nil {
+		if err := ch.Policy.Validate(); err != nil {
+			return err
+		}
+	}
+	s := &model.Snapshot{Levels: p.levels, Jobs: ch.PutJobs}
 	gone, about := map[string]bool{}, map[string]bool{}
 	for _, id := range ch.DropNodes {
 		gone[id] = true
 	}
 	rebuilt := false
+	if ch.Rest != nil {
+		rest := *ch.Rest
+		s, rest.Jobs = &rest, ch.PutJobs
+		rebuilt = !slices.Equal(p.levels, rest.Levels)
+	}
+	s.Nodes, s.Allocs = slices.Clone(ch.PutNodes), slices.Clone(ch.PutAllocs)
 	for i := range ch.PutNodes {
 		n := &ch.PutNodes[i]
 		gone[n.ID] = true // its old version is
@@ -178,9 +250,15 @@ func (p *Prepared) check(ch Change) error {
 			about[ch.PutJobs[i].Members[k].Node] = true
 		}
 	}
-	for id, n := range p.nodes {
-		// New GPUs are compared with all there are.
-		if !gone[id] && (about[id] || rebuilt) {
+	shown := maps.Keys(about)
+	if rebuilt || len(gone) > len(ch.PutNodes) {
+		// New GPUs are compared with all there are, and who is on a node that is
+		// gone may be anybody.
+		shown = maps.Keys(p.nodes)
+		s.Jobs = p.jobsWith(ch)
+	}
+	for id := range shown {
+		if n := p.nodes[id]; n != nil && !gone[id] {
 			s.Nodes = append(s.Nodes, *n)
 		}
 	}
@@ -188,6 +266,27 @@ func (p *Prepared) check(ch Change) error {
 	slices.SortFunc(s.Nodes[len(ch.PutNodes):], func(a, b model.Node) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(s.Allocs[len(ch.PutAllocs):], func(a, b model.Alloc) int { return strings.Compare(a.ID, b.ID) })
 	return s.Validate()
+}
+
+// jobsWith are all jobs with a change in them, the changed ones first.
+func (p *Prepared) jobsWith(ch Change) []model.Job {
+	gone := map[jobKey]bool{}
+	for _, ref := range ch.DropJobs {
+		gone[jobKey{ref.Namespace, ref.ID}] = true
+	}
+	for i := range ch.PutJobs {
+		gone[keyOf(&ch.PutJobs[i])] = true
+	}
+	out := slices.Clone(ch.PutJobs)
+	for key, j := range p.jobs {
+		if !gone[key] {
+			out = append(out, *j)
+		}
+	}
+	slices.SortFunc(out[len(ch.PutJobs):], func(a, b model.Job) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
+	})
+	return out
 }
 
 // othersOn lists the allocations that a change leaves as they are, on the

@@ -15,6 +15,9 @@ import (
 // apply is what Apply must amount to: the snapshot with the change in it.
 func (ch Change) apply(s *model.Snapshot) *model.Snapshot {
 	out := *s
+	if ch.Rest != nil {
+		out = *ch.Rest
+	}
 	out.Nodes = slices.DeleteFunc(slices.Clone(s.Nodes), func(n model.Node) bool {
 		return slices.Contains(ch.DropNodes, n.ID) || slices.ContainsFunc(ch.PutNodes, func(o model.Node) bool { return o.ID == n.ID })
 	})

@@ -259,7 +259,7 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 		node := c.tree.Nodes[p.Node].Model
 		m := model.Member{
 			Group: g.groups[p.Part].Name, Index: g.indexes[p.Part][next[p.Part]], Rank: ranks[k],
-			Node: node.ID, GPUs: uuids(node, p.GPUs),
+			Node: node.ID, GPUs: c.uuidsOn(p.Node, p.GPUs),
 		}
 		next[p.Part]++
 		for _, t := range p.Tasks {
@@ -289,6 +289,25 @@ func (c *cycle) ranks(j *model.Job, g *gang) []int {
 		}
 	}
 	return out
+}
+
+// uuidsOn names GPUs of a node. Who asks for the same again, as for a whole node,
+// is given the same list, which must not be changed.
+func (p *Prepared) uuidsOn(node int32, gpus []int8) []string {
+	if len(gpus) == 0 {
+		return []string{}
+	}
+	at := &p.named[node]
+	if at.set != &gpus[0] || len(at.uuids) != len(gpus) {
+		*at = namedSet{&gpus[0], uuids(p.tree.Nodes[node].Model, gpus)}
+	}
+	return at.uuids
+}
+
+// namedSet is a list of GPUs, which is never changed, and their names.
+type namedSet struct {
+	set   *int8
+	uuids []string
 }
 
 func uuids(node *model.Node, gpus []int8) []string {

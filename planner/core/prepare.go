@@ -50,6 +50,8 @@ type Prepared struct {
 	membersOn [][]jobMember
 	// held is, by node, what holders makes of these.
 	held [][]holder
+	// named are, by node, the GPUs that were named last.
+	named []namedSet
 	// views are the states that decisions are tried on.
 	views [viewCount]*place.Engine
 	// allocsOf are the allocations by job, made when a constraint asks.
@@ -59,6 +61,8 @@ type Prepared struct {
 	pending, aged []*model.Job
 	// wants are the shapes of gangs that there are; nil: to be made again.
 	wants []place.Want
+	// gave are the jobs that have given way; nil: to be made again.
+	gave map[jobKey]*model.Job
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
 	// accounts is what jobs use, by queue; nil where there are no queues.
@@ -102,7 +106,6 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 	}
 	p := &Prepared{
 		policy: policy,
-		levels: snapshot.Levels,
 		nodes:  make(map[string]*model.Node, len(snapshot.Nodes)),
 		jobs:   make(map[jobKey]*model.Job, len(snapshot.Jobs)),
 		allocs: make(map[string]*model.Alloc, len(snapshot.Allocs)),
@@ -116,9 +119,14 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 	for i := range snapshot.Allocs {
 		p.allocs[snapshot.Allocs[i].ID] = &snapshot.Allocs[i]
 	}
-	p.queues = snapshot.Queues
+	p.setRest(snapshot)
 	p.build(topo.New(snapshot))
 	return p, nil
+}
+
+// setRest takes over what is not nodes, jobs or allocations.
+func (p *Prepared) setRest(s *model.Snapshot) {
+	p.levels, p.queues = s.Levels, s.Queues
 }
 
 // build derives everything from the nodes, jobs and allocs.
@@ -126,8 +134,9 @@ func (p *Prepared) build(tree *topo.Tree) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
+	p.named = make([]namedSet, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.wants, p.possible = nil, nil, nil, nil, map[possibleKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.gave, p.wants, p.possible = nil, nil, nil, nil, nil, map[possibleKey]possibility{}
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)

@@ -18,6 +18,18 @@ type accounts struct {
 	capacity queue.Vector
 	byJob    map[jobKey]queue.Vector
 	onNode   []map[jobKey]queue.Vector
+	// ledger is what all jobs use, but for those that have changed since, and
+	// charged what it has been charged with for each.
+	ledger  *queue.Ledger
+	charged map[jobKey]charge
+	changed map[jobKey]bool
+}
+
+// charge is what a ledger was charged with for a job.
+type charge struct {
+	home   queue.Home
+	amount queue.Vector
+	never  bool
 }
 
 // openAccounts makes the accounts for a new tree of nodes.
@@ -31,6 +43,7 @@ func (p *Prepared) openAccounts() {
 		models[p.tree.Kinds[i].Model] = true
 	}
 	a := &accounts{tree: queue.NewTree(p.queues, slices.Sorted(maps.Keys(models))), byJob: map[jobKey]queue.Vector{}, onNode: make([]map[jobKey]queue.Vector, len(p.tree.Nodes))}
+	a.ledger, a.charged, a.changed = queue.NewLedger(a.tree), map[jobKey]charge{}, map[jobKey]bool{}
 	a.capacity = a.tree.Amount(0, 0, 0)
 	for i := range p.tree.Nodes {
 		n := p.tree.Nodes[i].Model
@@ -55,7 +68,10 @@ func (p *Prepared) account(node int32, holders []holder) {
 		return
 	}
 	for key, amount := range a.onNode[node] {
-		a.byJob[key].Sub(amount)
+		if sum := a.byJob[key]; sum != nil { // else it was nothing
+			sum.Sub(amount)
+		}
+		a.changed[key] = true
 	}
 	a.onNode[node] = nil
 	for i := range holders {
@@ -64,6 +80,7 @@ func (p *Prepared) account(node int32, holders []holder) {
 			continue
 		}
 		amount := p.amountOn(node, h.gpus, h.resources)
+		a.changed[h.job] = true
 		if a.onNode[node] == nil {
 			a.onNode[node] = map[jobKey]queue.Vector{}
 		}
@@ -89,20 +106,38 @@ func (p *Prepared) amountOn(node int32, gpus uint64, r model.Resources) queue.Ve
 
 // openLedger begins with what all jobs use already.
 func (p *Prepared) openLedger() *queue.Ledger {
-	if p.accounts == nil {
+	a := p.accounts
+	if a == nil {
 		return nil
 	}
-	l := queue.NewLedger(p.accounts.tree)
-	for key, amount := range p.accounts.byJob {
-		if j := p.jobs[key]; j != nil && !amount.Zero() {
-			if surplus := p.surplusAmount(j); surplus != nil {
-				amount = slices.Clone(amount)
-				amount.Sub(surplus)
-			}
-			l.Charge(p.accounts.tree.HomeOf(j), amount, j.Preempt == model.PreemptNever)
-		}
+	for key := range a.changed {
+		p.recharge(key)
 	}
-	return l
+	clear(a.changed)
+	return a.ledger.Clone()
+}
+
+// recharge charges the ledger with what a job uses now, instead of what it used
+// before.
+func (p *Prepared) recharge(key jobKey) {
+	a := p.accounts
+	if old, charged := a.charged[key]; charged {
+		a.ledger.Discharge(old.home, old.amount, old.never)
+		delete(a.charged, key)
+	}
+	amount := a.byJob[key]
+	if amount.Zero() {
+		delete(a.byJob, key)
+		return
+	}
+	if j := p.jobs[key]; j != nil {
+		now := charge{a.tree.HomeOf(j), slices.Clone(amount), j.Preempt == model.PreemptNever}
+		if surplus := p.surplusAmount(j); surplus != nil {
+			now.amount.Sub(surplus)
+		}
+		a.ledger.Charge(now.home, now.amount, now.never)
+		a.charged[key] = now
+	}
 }
 
 // The answers to a gang that asks for its place.

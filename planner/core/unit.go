@@ -258,17 +258,3 @@ func (c *cycle) spot(node int32, m *model.Member, island bool) place.Spot {
 	}
 	return s
 }
-
-// jobAllocs lists a job's allocations.
-func (p *Prepared) jobAllocs(key jobKey) []*model.Alloc {
-	if p.allocsOf == nil {
-		p.allocsOf = map[jobKey][]*model.Alloc{}
-		for _, on := range p.allocsOn {
-			for _, a := range on {
-				k := jobKey{a.Namespace, a.Job}
-				p.allocsOf[k] = append(p.allocsOf[k], a)
-			}
-		}
-	}
-	return p.allocsOf[key]
-}

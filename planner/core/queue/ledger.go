@@ -2,14 +2,13 @@ package queue
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
 // Ledger is what every queue uses while one plan is made. What it is charged
-// with only grows.
+// with only grows meanwhile.
 type Ledger struct {
 	tree *Tree
 	// used is by node, with all below; never is what of it nobody may take away,
@@ -21,21 +20,6 @@ type Ledger struct {
 // NewLedger is a ledger in which nobody uses anything.
 func NewLedger(t *Tree) *Ledger { return &Ledger{tree: t} }
 
-// Clone is a ledger that is charged by itself from here on; nil for nil.
-func (l *Ledger) Clone() *Ledger {
-	if l == nil {
-		return nil
-	}
-	clone := func(list []Vector) []Vector {
-		out := make([]Vector, len(list))
-		for i := range list {
-			out[i] = slices.Clone(list[i])
-		}
-		return out
-	}
-	return &Ledger{tree: l.tree, used: clone(l.used), never: clone(l.never), kept: clone(l.kept)}
-}
-
 // Charge notes that a job uses an amount. never: it may not be taken away.
 func (l *Ledger) Charge(h Home, amount Vector, never bool) {
 	for at := h.leaf; at >= root; at = l.tree.nodes[at].parent {
@@ -44,6 +28,41 @@ func (l *Ledger) Charge(h Home, amount Vector, never bool) {
 	if never {
 		l.at(&l.never, l.holder(h)).Add(amount)
 	}
+}
+
+// Discharge takes back what the ledger was charged with.
+func (l *Ledger) Discharge(h Home, amount Vector, never bool) {
+	for at := h.leaf; at >= root; at = l.tree.nodes[at].parent {
+		l.used[at].Sub(amount)
+	}
+	if never {
+		l.never[l.holder(h)].Sub(amount)
+	}
+}
+
+// Clone is a ledger that is charged by itself from here on; nil for nil.
+func (l *Ledger) Clone() *Ledger {
+	if l == nil {
+		return nil
+	}
+	return &Ledger{tree: l.tree, used: cloneAll(l.used), never: cloneAll(l.never), kept: cloneAll(l.kept)}
+}
+
+// cloneAll copies vectors, all into one piece of memory.
+func cloneAll(list []Vector) []Vector {
+	n := 0
+	for _, v := range list {
+		n += len(v)
+	}
+	all, out := make(Vector, 0, n), make([]Vector, len(list))
+	for i, v := range list {
+		if v != nil {
+			at := len(all)
+			all = append(all, v...)
+			out[i] = all[at:len(all):len(all)]
+		}
+	}
+	return out
 }
 
 // Keep keeps, of what the queue that refused a job may use at most, what the

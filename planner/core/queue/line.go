@@ -9,14 +9,18 @@ import (
 
 // Sort brings jobs into a policy's order, as far as it does not depend on what
 // is decided. t is nil where there are no queues.
-func (p Policy) Sort(t *Tree, jobs []*model.Job) {
+func (p Policy) Sort(t *Tree, jobs []*model.Job) { slices.SortFunc(jobs, p.Compare(t)) }
+
+// Compare is the order of Sort: negative if a goes before b, never 0 for two
+// jobs.
+func (p Policy) Compare(t *Tree) func(a, b *model.Job) int {
 	within := CompareAge
 	if p.Order == OrderSJF {
 		within = compareShortest
 	}
-	slices.SortFunc(jobs, func(a, b *model.Job) int {
+	return func(a, b *model.Job) int {
 		return cmp.Or(cmp.Compare(t.Priority(b), t.Priority(a)), within(a, b))
-	})
+	}
 }
 
 // NeedsTree reports whether the order is one among queues, even where none are

@@ -13,8 +13,8 @@ type Waiting struct {
 	GPUs int
 }
 
-// Report says how every queue stands, without users, by path. capacity is the
-// cluster's.
+// Report says how every queue stands, without users, by path: those that are
+// configured, and those in which there are jobs. capacity is the cluster's.
 func (l *Ledger) Report(capacity Vector, waiting []Waiting) []model.QueueUse {
 	shares := newFairLine(l, capacity, nil, nil)
 	jobs, gpus := make([]int, len(l.tree.nodes)), make([]int, len(l.tree.nodes))
@@ -31,6 +31,9 @@ func (l *Ledger) Report(capacity Vector, waiting []Waiting) []model.QueueUse {
 			continue
 		}
 		used := l.at(&l.used, at)
+		if n.config == nil && at != l.tree.fallback && used.Zero() && jobs[at] == 0 {
+			continue // a path that nobody names any more
+		}
 		u := model.QueueUse{
 			Path: n.path, Guaranteed: l.tree.byName(n.guarantee, 1), Limit: l.tree.byName(n.limit, 0), Used: l.tree.byName(used, 1),
 			BorrowedGPUs: int(max(used[dimGPU]-n.guarantee[dimGPU], 0)), Waiting: jobs[at], WaitingGPUs: gpus[at], Share: shares.nodes[at].share,

@@ -79,14 +79,7 @@ func NewTree(queues []model.Queue, models []string) *Tree {
 		if q.Weight > 0 {
 			n.weight = q.Weight
 		}
-		for name, value := range q.History {
-			if k, counted := t.at[name]; counted {
-				if n.history == nil {
-					n.history = make([]float64, len(t.names))
-				}
-				n.history[k] = value
-			}
-		}
+		t.remember(n, q)
 		if q.Default {
 			t.fallback = at
 		}
@@ -102,6 +95,29 @@ func NewTree(queues []model.Queue, models []string) *Tree {
 	}
 	t.guarantees()
 	return t
+}
+
+// remember notes what a queue has used.
+func (t *Tree) remember(n *node, q *model.Queue) {
+	n.history = nil
+	for name, value := range q.History {
+		if k, counted := t.at[name]; counted {
+			if n.history == nil {
+				n.history = make([]float64, len(t.names))
+			}
+			n.history[k] = value
+		}
+	}
+}
+
+// SetHistory replaces what queues have used. They are those that the tree was
+// made of, otherwise unchanged.
+func (t *Tree) SetHistory(queues []model.Queue) {
+	for i := range queues {
+		n := &t.nodes[t.byPath[queues[i].Path]]
+		n.config = &queues[i]
+		t.remember(n, &queues[i])
+	}
 }
 
 func (d *dims) filled(n int64) Vector {

@@ -1,0 +1,125 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// A change costs what has changed: what is derived from all jobs or allocations
+// together is kept in step with each of them. Where very much has changed it is
+// made again, which is quicker.
+
+// bulk is how many jobs are put into a list one by one, beside a part of its
+// length.
+const bulk = 64
+
+// relist puts changed jobs into the lists of jobs, and takes old ones out.
+func (p *Prepared) relist(old, now []*model.Job) {
+	if len(old)+len(now) > 0 {
+		p.wants = nil
+	}
+	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
+		p.pending, p.aged, p.gave = nil, nil, nil
+		return
+	}
+	if p.pending != nil {
+		compare := p.policy.Compare(p.queueTree())
+		for _, j := range old {
+			p.pending = without(p.pending, j, compare)
+		}
+		for _, j := range now {
+			if waits(j) {
+				p.pending = with(p.pending, j, compare)
+			}
+		}
+	}
+	if p.aged != nil {
+		for _, j := range old {
+			p.aged = without(p.aged, j, queue.CompareAge)
+		}
+		for _, j := range now {
+			p.aged = with(p.aged, j, queue.CompareAge)
+		}
+	}
+	if p.gave != nil {
+		for _, j := range old {
+			delete(p.gave, keyOf(j))
+		}
+		for _, j := range now {
+			if len(j.Preempted) > 0 {
+				p.gave[keyOf(j)] = j
+			}
+		}
+	}
+}
+
+// with puts something into a sorted list.
+func with[T any](list []*T, x *T, compare func(a, b *T) int) []*T {
+	at, _ := slices.BinarySearchFunc(list, x, compare)
+	return slices.Insert(list, at, x)
+}
+
+// without takes something out of a sorted list.
+func without[T any](list []*T, x *T, compare func(a, b *T) int) []*T {
+	at, found := slices.BinarySearchFunc(list, x, compare)
+	if !found || list[at] != x {
+		return list
+	}
+	return slices.Delete(list, at, at+1)
+}
+
+// gaveWay are the jobs that have given way to others, in no order.
+func (p *Prepared) gaveWay() map[jobKey]*model.Job {
+	if p.gave == nil {
+		p.gave = map[jobKey]*model.Job{}
+		for key, j := range p.jobs {
+			if len(j.Preempted) > 0 {
+				p.gave[key] = j
+			}
+		}
+	}
+	return p.gave
+}
+
+// jobAllocs lists a job's allocations, along the tree.
+func (p *Prepared) jobAllocs(key jobKey) []*model.Alloc {
+	if p.allocsOf == nil {
+		p.allocsOf = map[jobKey][]*model.Alloc{}
+		for _, on := range p.allocsOn {
+			for _, a := range on {
+				k := jobKey{a.Namespace, a.Job}
+				p.allocsOf[k] = append(p.allocsOf[k], a)
+			}
+		}
+	}
+	return p.allocsOf[key]
+}
+
+// listAlloc puts an allocation into its job's list, or takes it out.
+func (p *Prepared) listAlloc(a *model.Alloc, there bool) {
+	if p.allocsOf == nil {
+		return
+	}
+	key := jobKey{a.Namespace, a.Job}
+	list := p.allocsOf[key]
+	if there {
+		list = with(list, a, p.compareAllocs)
+	} else {
+		list = without(list, a, p.compareAllocs)
+	}
+	if len(list) == 0 {
+		delete(p.allocsOf, key)
+	} else {
+		p.allocsOf[key] = list
+	}
+}
+
+func (p *Prepared) compareAllocs(a, b *model.Alloc) int {
+	x, _ := p.tree.Find(a.Node)
+	y, _ := p.tree.Find(b.Node)
+	return cmp.Or(cmp.Compare(x, y), strings.Compare(a.ID, b.ID))
+}
