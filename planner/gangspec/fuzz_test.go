@@ -22,6 +22,7 @@ func FuzzParseMeta(f *testing.F) {
 		{"caravan_min", "1"}, {"caravan_max", "99999999999999999999"}, {"caravan_deadline", "2031-05-17T18:00:00Z"},
 		{"caravan_duration", "1h"}, {"caravan_budget", "1e309"}, {"caravan_queue", "a/b"}, {"caravan_\xff", ""},
 		{"caravan_models", "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB=0.5"}, {"caravan_models", "=,=,"}, {"caravan_mix", "true"},
+		{"caravan_speed", "1:1, 2:1.9,4:3.5"}, {"caravan_speed", "1:1,1:2"}, {"caravan_speed", ":,:"}, {"caravan_speed", "1:1e-400,99999999999999999999:1"},
 	} {
 		f.Add(seed[0], seed[1], 4)
 	}
@@ -49,6 +50,13 @@ func FuzzParseMeta(f *testing.F) {
 				names[m.Name] = true
 			}
 		}
+		if err == nil {
+			for i, s := range spec.Speed {
+				if s.Members < 1 || !(s.Rate > 0) || math.IsInf(s.Rate, 0) || i > 0 && s.Members <= spec.Speed[i-1].Members {
+					t.Errorf("speed %+v", spec.Speed)
+				}
+			}
+		}
 		gangspec.ToModel(job, spec)
 	})
 }
@@ -73,6 +81,13 @@ func FuzzJobJSON(f *testing.F) {
 		}
 		gangspec.Managed(job, gangspec.DefaultDevices)
 		spec, _ := gangspec.Parse(job)
+		if err == nil {
+			for i, s := range spec.Speed {
+				if s.Members < 1 || !(s.Rate > 0) || math.IsInf(s.Rate, 0) || i > 0 && s.Members <= spec.Speed[i-1].Members {
+					t.Errorf("speed %+v", spec.Speed)
+				}
+			}
+		}
 		gangspec.ToModel(job, spec)
 		hash := gangspec.Hash(job)
 		again, err := gangspec.Submitted(job)

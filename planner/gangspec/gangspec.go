@@ -32,13 +32,14 @@ const (
 	KeyOnResize   = Prefix + "on_resize"
 	KeyModels     = Prefix + "models"
 	KeyMix        = Prefix + "mix"
+	KeySpeed      = Prefix + "speed"
 )
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
-	KeyModels, KeyMix,
+	KeyModels, KeyMix, KeySpeed,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -90,6 +91,8 @@ type Spec struct {
 	// author's order; empty is any. Mix lets one gang have several of them.
 	Models []model.ModelSpeed
 	Mix    bool
+	// Speed is how fast the gang is by its members, ascending; empty is not said.
+	Speed []model.SpeedPoint
 	// Groups are the elastic bounds, in the order of the job's groups.
 	Groups []Bounds
 	// Duration is the author's estimate; 0 means to be learned.

@@ -2,6 +2,7 @@ package gangspec_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -122,6 +123,7 @@ func TestParseReadsEverything(t *testing.T) {
 		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
 		"caravan_on_failure": "continue", "caravan_on_resize": "restart",
 		"caravan_models": "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB = .5,NVIDIA L4", "caravan_mix": "true",
+		"caravan_speed": "4 : 3.5, 1:1,2:1.9",
 	}
 	job.TaskGroups[0].Meta = map[string]string{"caravan_min": "2", "caravan_max": "8", "caravan_queue": "org/team"}
 	got, err := gangspec.Parse(job)
@@ -134,6 +136,7 @@ func TestParseReadsEverything(t *testing.T) {
 		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Checkpoint: 10 * time.Minute,
 		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
 		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true,
+		Speed: []model.SpeedPoint{{Members: 1, Rate: 1}, {Members: 2, Rate: 1.9}, {Members: 4, Rate: 3.5}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Parse (-want +got):\n%s", diff)
@@ -193,9 +196,17 @@ func TestParseFaults(t *testing.T) {
 			j.Meta["caravan_models"] = "H100"
 			j.TaskGroups[0].Tasks[0].Resources.Devices = nil
 		}, []string{`job: caravan_models = "H100": no task asks for a device`}},
-		"a mixture of nothing": {func(j *api.Job) { j.Meta["caravan_mix"] = "true" }, []string{`job: caravan_mix = "true": it says whether one gang may have several of the models in caravan_models`}},
-		"mix":                  {func(j *api.Job) { j.Meta["caravan_mix"] = "yes" }, []string{`job: caravan_mix = "yes": allowed is true or false`}},
-		"budget":               {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
+		"a mixture of nothing":  {func(j *api.Job) { j.Meta["caravan_mix"] = "true" }, []string{`job: caravan_mix = "true": it says whether one gang may have several of the models in caravan_models`}},
+		"speed without members": {func(j *api.Job) { j.Meta["caravan_speed"] = "1:1,3.5" }, []string{`job: caravan_speed = "1:1,3.5": "3.5" is no MEMBERS:SPEED; allowed are speeds by the gang's members, each beside the others, such as "1:1, 2:1.9, 4:3.5"`}},
+		"speed of no members":   {func(j *api.Job) { j.Meta["caravan_speed"] = "0:1" }, []string{`the members "0" are no whole number from 1 to 1048576`}},
+		"speed of half a one":   {func(j *api.Job) { j.Meta["caravan_speed"] = "0.5:1" }, []string{`the members "0.5" are no whole number`}},
+		"no speed":              {func(j *api.Job) { j.Meta["caravan_speed"] = "1:0" }, []string{`the speed "0" is no number above 0`}},
+		"speed is no number":    {func(j *api.Job) { j.Meta["caravan_speed"] = "1:NaN" }, []string{`the speed "NaN" is no number above 0`}},
+		"speeds far apart":      {func(j *api.Job) { j.Meta["caravan_speed"] = "1:1e-30,2:1" }, []string{`the speed "1e-30" is no number above 0`}},
+		"one size twice":        {func(j *api.Job) { j.Meta["caravan_speed"] = "2:1, 2:1.9" }, []string{`2 members are listed twice`}},
+		"many sizes":            {func(j *api.Job) { j.Meta["caravan_speed"] = manySizes(65) }, []string{"allowed are at most 64 sizes"}},
+		"mix":                   {func(j *api.Job) { j.Meta["caravan_mix"] = "yes" }, []string{`job: caravan_mix = "yes": allowed is true or false`}},
+		"budget":                {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
 		"in a task's meta": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Meta = map[string]string{"caravan_gang": "job"} },
 			[]string{`task "main" of group "g": caravan_gang = "job": the meta of a task is not read`}},
 		"job and group disagree": {func(j *api.Job) {
@@ -254,4 +265,13 @@ func TestParseCustomLevel(t *testing.T) {
 	if err != nil || got.Topology.Level != "pod" {
 		t.Errorf("Parse = %+v, %v", got.Topology, err)
 	}
+}
+
+// manySizes is a speed for each size up to n.
+func manySizes(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("%d:1", i+1))
+	}
+	return strings.Join(all, ",")
 }

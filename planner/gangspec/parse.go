@@ -54,6 +54,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 		Budget:   p.budget(),
 	}
 	spec.Models, spec.Mix = p.models()
+	spec.Speed = p.speed()
 	spec.Checkpoint = p.duration(KeyCheckpoint)
 	spec.Deadline, spec.DeadlineAfter = p.deadline()
 	spec.Groups = p.bounds()

@@ -37,6 +37,7 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Topology:      spec.Topology,
 		Models:        slices.Clone(spec.Models),
 		MixModels:     spec.Mix,
+		Speed:         speedOf(spec),
 		Duration:      spec.Duration,
 		Deadline:      spec.Deadline,
 		Preempt:       spec.Preempt,
@@ -226,4 +227,12 @@ func staticPorts(g *api.TaskGroup) []int {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// speedOf is what the job says of its speed; nil for nothing.
+func speedOf(spec Spec) *model.Speed {
+	if len(spec.Speed) == 0 {
+		return nil
+	}
+	return &model.Speed{Declared: slices.Clone(spec.Speed)}
 }

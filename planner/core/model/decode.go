@@ -14,19 +14,21 @@ import (
 
 // required are the properties without which a snapshot says nothing, by type.
 var required = map[string][]string{
-	"Snapshot":   {"now", "nodes", "jobs"},
-	"Node":       {"id"},
-	"GPU":        {"uuid"},
-	"Link":       {"kind"},
-	"Job":        {"id", "state", "groups"},
-	"TaskGroup":  {"name", "count"},
-	"DeviceAsk":  {"name", "count"},
-	"Constraint": {"operand"},
-	"Alloc":      {"id", "node"},
-	"Queue":      {"path"},
-	"Member":     {"group", "index", "node"},
-	"Preempted":  {"at", "by"},
-	"ModelSpeed": {"name", "speed"},
+	"Snapshot":    {"now", "nodes", "jobs"},
+	"Node":        {"id"},
+	"GPU":         {"uuid"},
+	"Link":        {"kind"},
+	"Job":         {"id", "state", "groups"},
+	"TaskGroup":   {"name", "count"},
+	"DeviceAsk":   {"name", "count"},
+	"Constraint":  {"operand"},
+	"Alloc":       {"id", "node"},
+	"Queue":       {"path"},
+	"Member":      {"group", "index", "node"},
+	"Preempted":   {"at", "by"},
+	"ModelSpeed":  {"name", "speed"},
+	"SpeedPoint":  {"members", "rate"},
+	"SpeedSample": {"members", "rate", "count"},
 }
 
 // Operands are those that a Constraint may have.

@@ -40,6 +40,13 @@ func TestDecodeSnapshotErrors(t *testing.T) {
 		"models": {strings.Replace(job(`{"name": "g", "count": 1}`), `"id": "j"`, `"id": "j", "models": [{"name": "", "speed": 1}, {"name": "A", "speed": 0}, {"name": "A", "speed": 1e300}]`, 1), []string{
 			"jobs[0] (j).models[0].name: empty: want a GPU's model", "jobs[0] (j).models[1].speed: 0: want above 0, at most 3.4e38",
 			`jobs[0] (j).models[2].name: "A": is listed before; want each once`, "jobs[0] (j).models[2].speed: 1e+300: want above 0, at most 3.4e38"}},
+		"speed": {strings.Replace(job(`{"name": "g", "count": 1}`), `"id": "j"`, `"id": "j", "speed": {"unit": "tokens", "noise_scale": -1, "declared": [{"members": 0, "rate": 1}, {"members": 2, "rate": 0}, {"members": 2, "rate": 2}], "samples": [{"members": 0, "gpus": -1, "level": "zone", "rate": 1e19, "count": 0, "spread": -0.1, "fetch_s": 1e300}]}`, 1), []string{
+			`jobs[0] (j).speed.unit: "tokens": want "samples" or "steps"`, "jobs[0] (j).speed.noise_scale: -1: want 0 to 1e18",
+			"jobs[0] (j).speed.declared[0].members: 0: want 1 to 1048576, each once", "jobs[0] (j).speed.declared[1].rate: 0: want 1e-09 to 1e18",
+			"jobs[0] (j).speed.declared[2].members: 2: want 1 to 1048576, each once", "jobs[0] (j).speed.samples[0].members: 0: want 1 to 1048576",
+			"jobs[0] (j).speed.samples[0].gpus: -1: want 0 to 67108864", "jobs[0] (j).speed.samples[0].count: 0: want 1 or more",
+			`jobs[0] (j).speed.samples[0].level: "zone": want one of island, node, domain, rack, block, wider`, "jobs[0] (j).speed.samples[0].rate: 1e+19: want 1e-09 to 1e18",
+			"jobs[0] (j).speed.samples[0].spread: -0.1: want 0 to 1e18", "jobs[0] (j).speed.samples[0].fetch_s: 1e+300: want 0 to 1e18"}},
 		"an operand": {job(`{"name": "g", "count": 1, "constraints": [{"operand": "foo"}]}`), []string{`decode: jobs[0].groups[0].constraints[0].operand: "foo": want one of ` + strings.Join(Operands, " ")}},
 		"numbers": {job(`{"name": "g", "count": 1.5, "min": 1e99, "max": 1e-400000000, "resources": {"cpu_mhz": 1e400000000, "cores": "1"}}`), []string{
 			"decode: jobs[0].groups[0].count: 1.5: want an integer of at most 64 bits", "decode: jobs[0].groups[0].min: 1e99: want an integer of at most 64 bits",

@@ -30,6 +30,8 @@ var enums = map[string][]string{
 	"Job.preempt":        {"", PreemptCheckpoint, PreemptAlways, PreemptNever},
 	"Topology.mode":      {"", TopologyRequire, TopologyPrefer},
 	"Constraint.operand": Operands,
+	"Speed.unit":         {"", UnitSamples, UnitSteps},
+	"SpeedSample.level":  append([]string{""}, SpeedLevels...),
 	"Queue.reclaim":      {"", ReclaimSiblings, ReclaimNone},
 }
 

@@ -216,6 +216,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 		f.add("jobs[%d] (%s).topology.level: empty: want the level that is required", i, j.ID)
 	}
 	j.validateModels(f, i)
+	j.validateSpeed(f, i)
 	groups := make(map[string]*TaskGroup, len(j.Groups))
 	for k := range j.Groups {
 		g := &j.Groups[k]
