@@ -44,6 +44,8 @@ var layers = []layer{
 	{prefix: "planner/taskcheck", allowed: []string{"driver/config", "planner/gangspec"}},
 	{prefix: "planner/gateway", allowed: []string{"planner/core/model", "planner/taskcheck", "planner/gangspec", "planner/rewrite", "planner/record", "planner/httpapi"}},
 	{prefix: "planner/daemon", allowed: []string{"planner/", "driver/gangapi", "driver/rendezvous"}},
+	{prefix: "planner/sim/trace", allowed: nil},
+	{prefix: "planner/sim", allowed: []string{"planner/core", "planner/sim", "planner/config"}},
 	{prefix: "planner/cmd", allowed: []string{"planner/", "internal/", "driver/gangapi", "driver/rendezvous", "driver/progress"}},
 	{prefix: "devicegpu/topology", allowed: []string{"devicegpu/topology"}, forbidden: impure},
 	{prefix: "devicegpu", allowed: []string{"devicegpu", "internal/nomadplugin"}},

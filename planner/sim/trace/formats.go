@@ -1,0 +1,204 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// itp are Microsoft's ITP jobs: job_id, submission_time, duration, num_gpu, and
+// in the test bed's file model_name and deadline.
+type itp struct{ unit float64 }
+
+func (itp) columns() []string { return []string{"job_id", "submission_time", "duration", "num_gpu"} }
+
+func (p itp) job(r *row) (Job, error) {
+	var faults []error
+	j := Job{
+		ID: strings.Clone(r.text("job_id")), Submit: r.number("submission_time", &faults) * p.unit, Duration: r.number("duration", &faults) * p.unit,
+		GPUs: r.whole("num_gpu", &faults), Deadline: r.optional("deadline", &faults) * p.unit, Model: strings.Clone(r.text("model_name")),
+	}
+	return j, errors.Join(faults...)
+}
+
+// gavel are Philly's jobs with the model types that Gavel gave them: VC, type,
+// command, name of the steps' argument, whether data is needed, steps, arrival
+// from the VC's first job, GPUs. What a job runs is its steps by the throughput
+// measured on V100s.
+type gavel struct{ throughputs map[string]float64 }
+
+func (gavel) columns() []string {
+	return []string{"vc", "type", "command", "argument", "needs_data", "steps", "arrival", "gpus"}
+}
+
+func (p gavel) job(r *row) (Job, error) {
+	var faults []error
+	j := Job{Submit: r.number("arrival", &faults), GPUs: r.whole("gpus", &faults), Model: strings.Clone(r.text("type")), Queue: strings.Clone(r.text("vc"))}
+	steps := r.number("steps", &faults)
+	if err := errors.Join(faults...); err != nil {
+		return j, err
+	}
+	rate, known := p.throughputs[fmt.Sprintf("('%s', %d)", j.Model, j.GPUs)]
+	if !known {
+		return j, leftOut("no throughput was measured for its type and number of GPUs")
+	}
+	if !(rate > 0) {
+		return j, leftOut("the throughput measured for it is 0: it did not fit into memory")
+	}
+	j.Duration = steps / rate
+	return j, nil
+}
+
+// openb are the tasks of Alibaba's cluster-trace-gpu-v2023. One that takes a
+// part of a GPU counts as one GPU.
+type openb struct{ unit float64 }
+
+func (openb) columns() []string {
+	return []string{"name", "num_gpu", "creation_time", "deletion_time", "scheduled_time"}
+}
+
+func (p openb) job(r *row) (Job, error) {
+	var faults []error
+	j := Job{ID: strings.Clone(r.text("name")), GPUs: r.whole("num_gpu", &faults), Submit: r.number("creation_time", &faults) * p.unit, Queue: strings.Clone(r.text("qos"))}
+	if len(faults) == 0 && j.GPUs == 0 {
+		return j, leftOut("it asks for no GPU")
+	}
+	if !r.has("scheduled_time") {
+		return j, leftOut("it was never scheduled")
+	}
+	if !r.has("deletion_time") {
+		return j, leftOut("it had not ended")
+	}
+	j.Duration = r.number("deletion_time", &faults)*p.unit - r.number("scheduled_time", &faults)*p.unit
+	if spec := r.text("gpu_spec"); spec != "" {
+		j.Model = strings.Clone(spec)
+	}
+	if len(faults) == 0 && j.Duration == 0 {
+		return j, leftOut("it ended in the second in which it was scheduled")
+	}
+	return j, errors.Join(faults...)
+}
+
+// sacct is Slurm's accounting: sacct --parsable2 with at least JobID, Submit,
+// AllocTRES or ReqTRES, and ElapsedRaw or Elapsed.
+type sacct struct{}
+
+func (sacct) columns() []string { return []string{"JobID", "Submit"} }
+
+func (sacct) job(r *row) (Job, error) {
+	id := strings.Clone(r.text("JobID"))
+	if strings.Contains(id, ".") {
+		return Job{}, leftOut("it is a step of a job")
+	}
+	j := Job{ID: id, Queue: strings.Clone(first(r, "Account", "Partition")), Model: strings.Clone(r.text("JobName"))}
+	tres := first(r, "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
+	j.GPUs = tresGPUs(tres)
+	if j.GPUs == 0 {
+		return j, leftOut("it has no GPU")
+	}
+	var faults []error
+	at, err := time.Parse("2006-01-02T15:04:05", r.text("Submit"))
+	if err != nil {
+		faults = append(faults, fmt.Errorf("Submit %q: want a time such as 2031-05-17T12:00:00", r.text("Submit")))
+	} else {
+		j.Submit = float64(at.Unix())
+	}
+	if text := r.text("ElapsedRaw"); text != "" {
+		j.Duration = r.number("ElapsedRaw", &faults)
+	} else if j.Duration, err = slurmDuration(r.text("Elapsed")); err != nil {
+		faults = append(faults, err)
+	}
+	if len(faults) == 0 && j.Duration == 0 {
+		return j, leftOut("it never ran")
+	}
+	return j, errors.Join(faults...)
+}
+
+func first(r *row, names ...string) string {
+	for _, name := range names {
+		if r.has(name) {
+			return r.text(name)
+		}
+	}
+	return ""
+}
+
+// tresGPUs counts the GPUs of "cpu=4,gres/gpu:a100=8,gres/gpu=8" or "gpu:8". The
+// count of all GPUs goes before those of single models.
+func tresGPUs(text string) int {
+	all, models := 0, 0
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		if !ok { // the older form: gpu:8 or gpu:a100:8
+			if at := strings.LastIndexByte(part, ':'); at >= 0 {
+				name, value = part[:at], part[at+1:]
+			}
+		}
+		name = strings.TrimPrefix(name, "gres/")
+		n, err := strconv.Atoi(value)
+		switch {
+		case err != nil:
+		case name == "gpu":
+			all = n
+		case strings.HasPrefix(name, "gpu:"):
+			models += n
+		}
+	}
+	if all > 0 {
+		return all
+	}
+	return models
+}
+
+// slurmDuration reads [DD-]HH:MM:SS and MM:SS.
+func slurmDuration(text string) (float64, error) {
+	fault := fmt.Errorf("elapsed %q: want [DAYS-]HH:MM:SS", text)
+	days, rest, hasDays := strings.Cut(text, "-")
+	total := 0.0
+	if hasDays {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 0 {
+			return 0, fault
+		}
+		total = float64(n) * 86400
+	} else {
+		rest = text
+	}
+	parts := strings.Split(rest, ":")
+	if len(parts) < 2 || len(parts) > 3 {
+		return 0, fault
+	}
+	seconds := 0.0
+	for _, part := range parts {
+		n, err := strconv.ParseFloat(part, 64)
+		if err != nil || n < 0 || math.IsInf(n, 0) {
+			return 0, fault
+		}
+		seconds = seconds*60 + n
+	}
+	return total + seconds, nil
+}
+
+// own is the project's own form, described in docs/simulator.md.
+type own struct{ unit float64 }
+
+func (own) columns() []string { return []string{"job", "submit_s", "duration_s", "gpus"} }
+
+func (p own) job(r *row) (Job, error) {
+	var faults []error
+	j := Job{
+		ID: strings.Clone(r.text("job")), Submit: r.number("submit_s", &faults) * p.unit, Duration: r.number("duration_s", &faults) * p.unit,
+		GPUs: r.whole("gpus", &faults), Deadline: r.optional("deadline_s", &faults) * p.unit,
+		Model: strings.Clone(r.text("model")), Queue: strings.Clone(r.text("queue")), Class: strings.Clone(r.text("class")),
+	}
+	if r.has("min_gpus") {
+		j.Min = r.whole("min_gpus", &faults)
+	}
+	if r.has("max_gpus") {
+		j.Max = r.whole("max_gpus", &faults)
+	}
+	return j, errors.Join(faults...)
+}

@@ -1,0 +1,123 @@
+package trace
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// errRead marks what ends a reading, whatever comes after it.
+var errRead = errors.New("cannot be read")
+
+// table reads rows by the names of their columns.
+type table struct {
+	csv   *csv.Reader
+	names map[string]int
+	row   row
+	bare  bool
+	first []string
+}
+
+// row is one of them. Its values are good until the next.
+type row struct {
+	names  map[string]int
+	values []string
+}
+
+// newTable reads the header and looks for the columns that must be there. bare:
+// there is no header, and the columns have these names in this order.
+func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, error) {
+	t := &table{csv: csv.NewReader(r), names: map[string]int{}, bare: bare}
+	t.csv.Comma, t.csv.ReuseRecord, t.csv.FieldsPerRecord, t.csv.LazyQuotes = comma, true, -1, true
+	header := columns
+	if !bare {
+		read, err := t.csv.Read()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%w: empty: want a header with the columns %s", ErrTrace, strings.Join(columns, ", "))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: read header: %w", ErrTrace, err)
+		}
+		header = read
+	}
+	for i, name := range header {
+		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+		if _, twice := t.names[name]; !twice {
+			t.names[name] = i
+		}
+	}
+	var missing []string
+	for _, name := range columns {
+		if _, ok := t.names[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w: columns %s are missing; there are %s", ErrTrace, strings.Join(missing, ", "), strings.Join(header, ", "))
+	}
+	t.row.names = t.names
+	return t, nil
+}
+
+// next reads the next row. An error that wraps errRead is the last one.
+func (t *table) next() (*row, error) {
+	values, err := t.csv.Read()
+	var syntax *csv.ParseError
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case errors.As(err, &syntax):
+		return nil, syntax.Err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errRead, err)
+	}
+	t.row.values = values
+	return &t.row, nil
+}
+
+func (t *table) line() int {
+	n, _ := t.csv.FieldPos(0)
+	return n
+}
+
+// has reports whether a column is there and holds something.
+func (r *row) has(name string) bool { return r.text(name) != "" }
+
+// text is a column's value, "" if it is not there.
+func (r *row) text(name string) string {
+	at, ok := r.names[name]
+	if !ok || at >= len(r.values) {
+		return ""
+	}
+	return strings.TrimSpace(r.values[at])
+}
+
+// number reads a column. The value 0 stands for one that is empty and may be.
+func (r *row) number(name string, faults *[]error) float64 {
+	text := r.text(name)
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		*faults = append(*faults, fmt.Errorf("%s %q: want a number", name, text))
+	}
+	return n
+}
+
+// whole reads a column that counts something.
+func (r *row) whole(name string, faults *[]error) int {
+	n := r.number(name, faults)
+	if n != float64(int(n)) {
+		*faults = append(*faults, fmt.Errorf("%s %g: want a whole number", name, n))
+	}
+	return int(n)
+}
+
+// optional is number where the column may be missing or empty.
+func (r *row) optional(name string, faults *[]error) float64 {
+	if !r.has(name) {
+		return 0
+	}
+	return r.number(name, faults)
+}

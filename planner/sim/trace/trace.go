@@ -1,0 +1,264 @@
+// Package trace reads logs of jobs that ran on a cluster, in the forms in which
+// they are published and in one of its own, and makes samples of them.
+package trace
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Job is one job of a trace.
+type Job struct {
+	ID string `json:"job"`
+	// Submit is when it was submitted, in seconds from an arbitrary zero, and
+	// Duration how long it runs on the GPUs that it asks for.
+	Submit   float64 `json:"submit_s"`
+	Duration float64 `json:"duration_s"`
+	// GPUs is how many it asks for. Min and Max bound an elastic one, else 0.
+	GPUs int `json:"gpus"`
+	Min  int `json:"min_gpus,omitempty"`
+	Max  int `json:"max_gpus,omitempty"`
+	// Deadline is when it is to have ended, on the clock of Submit; 0 is none.
+	Deadline float64 `json:"deadline_s,omitempty"`
+	// Model is what it trains, Queue who pays for it, Class what kind of work it
+	// is (one of Classes); "" is not known.
+	Model string `json:"model,omitempty"`
+	Queue string `json:"queue,omitempty"`
+	Class string `json:"class,omitempty"`
+}
+
+// Work is its GPU-seconds.
+func (j *Job) Work() float64 { return float64(j.GPUs) * j.Duration }
+
+// The classes of work.
+const (
+	ClassFoundation  = "foundation"
+	ClassFineTune    = "finetune"
+	ClassSweep       = "sweep"
+	ClassInteractive = "interactive"
+)
+
+// Classes are all of them.
+var classes = [...]string{ClassFoundation, ClassFineTune, ClassSweep, ClassInteractive}
+
+// The formats.
+const (
+	FormatITP   = "itp"
+	FormatGavel = "gavel"
+	FormatOpenB = "openb"
+	FormatSacct = "sacct"
+	FormatCSV   = "csv"
+)
+
+// Formats are all of them.
+func Formats() []string { return []string{FormatITP, FormatGavel, FormatOpenB, FormatSacct, FormatCSV} }
+
+// ErrTrace is the error for a trace that cannot be used.
+var ErrTrace = errors.New("invalid trace")
+
+// Options say how a trace is read.
+type Options struct {
+	// Format is one of Formats.
+	Format string
+	// Unit is how many seconds a number of the trace's times is; 0 is 1. Slurm's
+	// times have units of their own.
+	Unit float64
+	// Strict stops at the first broken row.
+	Strict bool
+	// Throughputs are the steps per second by "('TYPE', GPUS)", which the gavel
+	// format needs for durations.
+	Throughputs map[string]float64
+}
+
+// Report is what was read, and what was not.
+type Report struct {
+	// Rows counts the rows below the header, Jobs what came of them.
+	Rows int `json:"rows"`
+	Jobs int `json:"jobs"`
+	// Broken counts the rows that cannot be read, and First says what is wrong
+	// with the first of them, by line.
+	Broken int    `json:"broken,omitempty"`
+	First  string `json:"first_broken,omitempty"`
+	// Left counts rows that are well and no job for a GPU scheduler, by reason.
+	Left map[string]int `json:"left_out,omitempty"`
+}
+
+// leftOut is a row that is well, but no job to schedule.
+type leftOut string
+
+func (l leftOut) Error() string { return string(l) }
+
+// row makes a job of a row.
+type parser interface {
+	// columns are those that must be there, by name.
+	columns() []string
+	job(r *row) (Job, error)
+}
+
+// Scan reads a trace, plain or gzipped, and hands out its jobs in the order of
+// its rows. Memory does not grow with the trace.
+func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
+	rep := Report{Left: map[string]int{}}
+	p, comma, err := o.parser()
+	if err != nil {
+		return rep, err
+	}
+	plain, err := unzip(r)
+	if err != nil {
+		return rep, err
+	}
+	t, err := newTable(plain, comma, p.columns(), o.Format == FormatGavel)
+	if err != nil {
+		return rep, err
+	}
+	for {
+		row, err := t.next()
+		if errors.Is(err, io.EOF) {
+			return rep, rep.check()
+		}
+		rep.Rows++
+		var j Job
+		if err == nil {
+			j, err = p.job(row)
+		}
+		if err == nil {
+			err = check(&j)
+		}
+		var left leftOut
+		switch {
+		case errors.As(err, &left):
+			rep.Left[string(left)]++
+			continue
+		case err != nil:
+			rep.Broken++
+			if rep.First == "" {
+				rep.First = fmt.Sprintf("line %d: %v", t.line(), err)
+			}
+			if o.Strict || errors.Is(err, errRead) {
+				return rep, fmt.Errorf("%w: line %d: %w", ErrTrace, t.line(), err)
+			}
+			continue
+		}
+		if j.ID == "" {
+			j.ID = fmt.Sprint(rep.Rows)
+		}
+		rep.Jobs++
+		if err := each(j); err != nil {
+			return rep, err
+		}
+	}
+}
+
+func (r *Report) check() error {
+	if r.Jobs > 0 {
+		return nil
+	}
+	if r.First != "" {
+		return fmt.Errorf("%w: %d rows, all of them broken or left out; %s", ErrTrace, r.Rows, r.First)
+	}
+	return fmt.Errorf("%w: %d rows, and no job among them", ErrTrace, r.Rows)
+}
+
+// Read reads a trace whole, the earliest job first.
+func Read(r io.Reader, o Options) ([]Job, Report, error) {
+	var jobs []Job
+	rep, err := Scan(r, o, func(j Job) error {
+		jobs = append(jobs, j)
+		return nil
+	})
+	if err != nil {
+		return nil, rep, err
+	}
+	Sort(jobs)
+	return jobs, rep, nil
+}
+
+// Sort orders jobs by submission, then by ID.
+func Sort(jobs []Job) {
+	slices.SortStableFunc(jobs, func(a, b Job) int {
+		return cmp.Or(cmp.Compare(a.Submit, b.Submit), strings.Compare(a.ID, b.ID))
+	})
+}
+
+func (o Options) parser() (parser, rune, error) {
+	unit := o.Unit
+	if unit == 0 {
+		unit = 1
+	}
+	switch o.Format {
+	case FormatITP:
+		return itp{unit}, ',', nil
+	case FormatGavel:
+		if len(o.Throughputs) == 0 {
+			return nil, 0, fmt.Errorf("%w: the gavel format needs the file of throughputs that belongs to it", ErrTrace)
+		}
+		return gavel{o.Throughputs}, '\t', nil
+	case FormatOpenB:
+		return openb{unit}, ',', nil
+	case FormatSacct:
+		return sacct{}, '|', nil
+	case FormatCSV:
+		return own{unit}, ',', nil
+	}
+	return nil, 0, fmt.Errorf("%w: format %q: want one of %s", ErrTrace, o.Format, strings.Join(Formats(), ", "))
+}
+
+// unzip reads through gzip where the data is such.
+func unzip(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, 1<<16)
+	head, _ := b.Peek(2)
+	if len(head) < 2 || head[0] != 0x1f || head[1] != 0x8b {
+		return b, nil
+	}
+	z, err := gzip.NewReader(b)
+	if err != nil {
+		return nil, fmt.Errorf("%w: decompress: %w", ErrTrace, err)
+	}
+	return z, nil
+}
+
+// The bounds of what a row may say: a time of 300 years, a million GPUs.
+const (
+	maxSeconds = 1e10
+	maxGPUs    = 1 << 20
+)
+
+// check looks at what every job must be.
+func check(j *Job) error {
+	var faults []error
+	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if !(math.Abs(j.Submit) <= maxSeconds) {
+		add("submission at %g s: want a time within %g s of zero", j.Submit, float64(maxSeconds))
+	}
+	if !(j.Duration > 0 && j.Duration <= maxSeconds) {
+		add("duration %g s: want more than 0, at most %g", j.Duration, float64(maxSeconds))
+	}
+	if j.GPUs < 1 || j.GPUs > maxGPUs {
+		add("%d GPUs: want 1 to %d", j.GPUs, maxGPUs)
+	}
+	if j.Min != 0 || j.Max != 0 {
+		if j.Min == 0 {
+			j.Min = j.GPUs
+		}
+		if j.Max == 0 {
+			j.Max = j.GPUs
+		}
+		if j.Min < 1 || j.Min > j.GPUs || j.Max < j.GPUs || j.Max > maxGPUs {
+			add("%d to %d GPUs: want the %d that it asks for between them", j.Min, j.Max, j.GPUs)
+		}
+	}
+	if !(math.Abs(j.Deadline) <= maxSeconds) {
+		add("deadline at %g s: want a time within %g s of zero", j.Deadline, float64(maxSeconds))
+	}
+	if j.Class != "" && !slices.Contains(classes[:], j.Class) {
+		add("class %q: want one of %s", j.Class, strings.Join(classes[:], ", "))
+	}
+	return errors.Join(faults...)
+}

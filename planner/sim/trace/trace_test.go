@@ -1,0 +1,298 @@
+package trace
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+func TestFormats(t *testing.T) {
+	tests := map[string]struct {
+		o       Options
+		text    string
+		want    []Job
+		wantRep Report
+		wantErr string
+	}{
+		"itp, in any order": {
+			o: Options{Format: "itp"}, text: "job_id,submission_time,duration,num_gpu\nb,20,100,8\na,10,50.5,1\n",
+			want: []Job{{ID: "a", Submit: 10, Duration: 50.5, GPUs: 1}, {ID: "b", Submit: 20, Duration: 100, GPUs: 8}}, wantRep: Report{Rows: 2, Jobs: 2},
+		},
+		"itp's test bed": {
+			o: Options{Format: "itp"}, text: "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\na,10,9,bert,99,32,1,50\n",
+			want: []Job{{ID: "a", Submit: 10, Duration: 50, GPUs: 1, Model: "bert", Deadline: 99}}, wantRep: Report{Rows: 1, Jobs: 1},
+		},
+		"minutes": {
+			o: Options{Format: "itp", Unit: 60}, text: "job_id,submission_time,duration,num_gpu\na,1,2,1\n",
+			want: []Job{{ID: "a", Submit: 60, Duration: 120, GPUs: 1}}, wantRep: Report{Rows: 1, Jobs: 1},
+		},
+		"gavel": {
+			o: Options{Format: "gavel", Throughputs: map[string]float64{"('LM (batch size 5)', 2)": 4, "('A3C', 1)": 0}}, text: "vc1\tLM (batch size 5)\tcd\t-n\t1\t400\t6.5\t2\nvc1\tLM (batch size 5)\tcd\t-n\t1\t400\t7\t4\nvc1\tA3C\tcd\t-n\t1\t400\t7\t1\n",
+			want:    []Job{{ID: "1", Submit: 6.5, Duration: 100, GPUs: 2, Model: "LM (batch size 5)", Queue: "vc1"}},
+			wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"no throughput was measured for its type and number of GPUs": 1, "the throughput measured for it is 0: it did not fit into memory": 1}},
+		},
+		"gavel without throughputs": {o: Options{Format: "gavel"}, text: "x", wantErr: "needs the file of throughputs"},
+		"openb": {
+			o: Options{Format: "openb"}, text: "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\na,1,1,1,460,,LS,Running,10,100,20\nb,1,1,0,0,,BE,Running,10,100,20\nc,1,1,2,1000,V100M32|V100M16,BE,Running,10,100,\n",
+			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, Queue: "LS"}}, wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"it asks for no GPU": 1, "it was never scheduled": 1}},
+		},
+		"sacct": {
+			o: Options{Format: "sacct"}, text: "JobID|JobName|Account|Submit|Elapsed|AllocTRES\n7|train|phys|2031-05-17T12:00:00|1-02:03:04|billing=8,cpu=8,gres/gpu:a100=8,gres/gpu=8\n7.batch|batch|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n8|cpu|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n9|x|phys|Unknown|00:10:00|gres/gpu=1\n",
+			want:    []Job{{ID: "7", Submit: 1936785600 - 12*3600 + 12*3600, Duration: 86400 + 2*3600 + 3*60 + 4, GPUs: 8, Queue: "phys", Model: "train"}},
+			wantRep: Report{Rows: 4, Jobs: 1, Broken: 1, First: "line 5: Submit \"Unknown\": want a time such as 2031-05-17T12:00:00", Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}},
+		},
+		"csv": {
+			o: Options{Format: "csv"}, text: "\ufeffgpus,job,submit_s,duration_s,min_gpus,max_gpus,deadline_s,class,queue,model\n8,a,0,60,4,16,90,finetune,org/team,bert\n1,,1,2,,,,,,\n",
+			want: []Job{{ID: "a", Duration: 60, GPUs: 8, Min: 4, Max: 16, Deadline: 90, Class: "finetune", Queue: "org/team", Model: "bert"}, {ID: "2", Submit: 1, Duration: 2, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 2},
+		},
+		"broken rows are counted": {
+			o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,x,0,1.5\nb,0,-1,1\nc,0,0,1\nd,0,1e30,1\ne,0,1,0\nf,0,NaN,1\ng,0,5,1\nh,0\n\"i,0,5,1\n",
+			want: []Job{{ID: "g", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 9, Jobs: 1, Broken: 8, First: "line 2: submit_s \"x\": want a number\ngpus 1.5: want a whole number"},
+		},
+		"broken rows stop": {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus\na,0,5,1\nb,0,-1,1\n", wantErr: "line 3: duration -1 s: want more than 0"},
+		"a class":          {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,class\na,0,5,1,big\n", wantErr: "class \"big\": want one of"},
+		"elastic bounds":   {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,min_gpus\na,0,5,1,2\n", wantErr: "2 to 1 GPUs"},
+		"no job":           {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n", wantErr: "no job among them"},
+		"all broken":       {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,b,c,d\n", wantErr: "all of them broken or left out; line 2"},
+		"no columns":       {o: Options{Format: "csv"}, text: "a,b\n1,2\n", wantErr: "columns job, submit_s, duration_s, gpus are missing; there are a, b"},
+		"nothing":          {o: Options{Format: "csv"}, text: "", wantErr: "empty"},
+		"no format":        {o: Options{Format: "xml"}, text: "", wantErr: "format \"xml\": want one of"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, zipped := range []bool{false, true} {
+				data := []byte(test.text)
+				if zipped && len(data) > 0 {
+					data = zip(t, data)
+				}
+				got, rep, err := Read(bytes.NewReader(data), test.o)
+				if (err != nil) != (test.wantErr != "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
+					t.Fatalf("error %v: want %q", err, test.wantErr)
+				}
+				if err != nil {
+					continue
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("jobs (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(test.wantRep, rep, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("report (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func zip(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// traces is where the published ones are.
+const traces = "../../../../shared/traces"
+
+// open opens one of them, or skips where they are not.
+func open(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.Open(filepath.Join(traces, name))
+	if err != nil {
+		t.Skipf("the published traces are not here: %v", err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// The published traces are read whole; what is left out of them is known.
+func TestPublishedTraces(t *testing.T) {
+	tests := []struct {
+		file, format       string
+		jobs, broken, left int
+	}{
+		{"itp-2021/cluster04.csv.gz", "itp", 15802, 0, 0},
+		{"itp-2021/cluster10.csv.gz", "itp", 260, 0, 0},
+		{"itp-2021/195job.csv", "itp", 195, 0, 0},
+		{"gavel/msr-seed0.tsv.gz", "gavel", 15264 - 1548, 0, 1548},
+		{"openb-2023/openb_pod_list_gpuspec33.csv.gz", "openb", 6203, 0, 1949},
+	}
+	for _, test := range tests {
+		t.Run(test.file, func(t *testing.T) {
+			o := Options{Format: test.format}
+			if test.format == FormatGavel {
+				rates, err := Throughputs(open(t, "gavel/simulation_throughputs.json.gz"), "v100")
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Throughputs = rates
+			}
+			jobs, rep, err := Read(open(t, test.file), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := 0
+			for _, n := range rep.Left {
+				left += n
+			}
+			if len(jobs) != test.jobs || rep.Broken != test.broken || left != test.left {
+				t.Errorf("%d jobs, %d broken (%s), %d left out %v: want %d, %d, %d", len(jobs), rep.Broken, rep.First, left, rep.Left, test.jobs, test.broken, test.left)
+			}
+		})
+	}
+}
+
+// anyJobs draws a trace.
+func anyJobs(t *rapid.T) []Job {
+	n := rapid.IntRange(2, 30).Draw(t, "jobs")
+	jobs := make([]Job, n)
+	for i := range jobs {
+		jobs[i] = Job{ID: fmt.Sprint("j", i), Submit: float64(rapid.IntRange(0, 10*86400).Draw(t, "submit")), Duration: float64(rapid.IntRange(1, 1e6).Draw(t, "duration")), GPUs: rapid.IntRange(1, 64).Draw(t, "gpus")}
+		if rapid.Bool().Draw(t, "due") {
+			jobs[i].Deadline = jobs[i].Submit + jobs[i].Duration
+		}
+	}
+	jobs[0].Submit, jobs[1].Submit = 0, 86400
+	Sort(jobs)
+	return Shift(jobs)
+}
+
+// Scaling keeps durations, the order, and the time that deadlines leave, and the
+// load becomes what was asked for.
+func TestScaleTo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		jobs, load := anyJobs(t), rapid.Float64Range(0.1, 3).Draw(t, "load")
+		got, factor, err := ScaleTo(jobs, 64, load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := Load(got, 64); math.Abs(have-load) > 1e-9 {
+			t.Errorf("load %g: want %g", have, load)
+		}
+		for i := range got {
+			want := jobs[i]
+			want.Submit *= factor
+			if want.Deadline != 0 {
+				want.Deadline += want.Submit - jobs[i].Submit
+			}
+			if diff := cmp.Diff(want, got[i], cmpopts.EquateApprox(1e-12, 1e-6)); diff != "" {
+				t.Errorf("job %d (-want +got):\n%s", i, diff)
+			}
+		}
+	})
+	if _, _, err := ScaleTo([]Job{{Duration: 1, GPUs: 1}}, 8, 1); err == nil {
+		t.Error("one job is scaled")
+	}
+}
+
+// A bootstrap has as many days, each of them one of the trace's, and another seed
+// draws others.
+func TestBootstrap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		jobs, seed := anyJobs(t), rapid.Uint64().Draw(t, "seed")
+		got := Bootstrap(jobs, seed)
+		if diff := cmp.Diff(got, Bootstrap(jobs, seed)); diff != "" {
+			t.Errorf("not the same again:\n%s", diff)
+		}
+		byID := map[string]Job{}
+		for _, j := range jobs {
+			byID[j.ID] = j
+		}
+		for _, j := range got {
+			id, _, _ := strings.Cut(j.ID, ".")
+			from := byID[id]
+			if from.Duration != j.Duration || from.GPUs != j.GPUs || (from.Deadline != 0) != (j.Deadline != 0) || from.Deadline != 0 && math.Abs((from.Deadline-from.Submit)-(j.Deadline-j.Submit)) > 1e-6 {
+				t.Errorf("%+v is none of the trace's: %+v", j, from)
+			}
+		}
+		_, last := Span(jobs)
+		if _, after := Span(got); after >= (math.Floor(last/day)+1)*day {
+			t.Errorf("it is longer: %g s against %g s", after, last)
+		}
+	})
+}
+
+// What is written is read again.
+func TestWrite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		jobs := anyJobs(t)
+		jobs[0].Min, jobs[0].Max, jobs[0].Class, jobs[0].Queue, jobs[0].Model = 1, 64, ClassSweep, "a,b", "\"x\""
+		var b bytes.Buffer
+		w, err := NewWriter(&b)
+		for i := range jobs {
+			if err == nil {
+				err = w.Write(jobs[i])
+			}
+		}
+		if err == nil {
+			err = w.Flush()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := Read(&b, Options{Format: FormatCSV, Strict: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(jobs, got, cmpopts.EquateApprox(0, 1e-3)); diff != "" {
+			t.Errorf("written and read (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestSynthetic(t *testing.T) {
+	s := Synthetic{Jobs: 20000, Days: 30, GPUsPerNode: 8, MaxNodes: 512, Small: 0.5, Seed: 7}
+	jobs, err := s.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Describe(jobs)
+	if d.Jobs != 20000 || d.MaxGPUs < 512 || d.MaxGPUs > 4096 || d.Days > 30 || d.Days < 29 {
+		t.Errorf("summary %+v", d)
+	}
+	work := map[bool]float64{}
+	for i := range jobs {
+		work[jobs[i].GPUs >= 64] += jobs[i].Work()
+	}
+	if part := work[true] / (work[true] + work[false]); part < 0.5 {
+		t.Errorf("gangs of 64 GPUs or more have %.2f of the GPU time: want most of it", part)
+	}
+	if _, err := (Synthetic{Jobs: 0}).Make(); err == nil {
+		t.Error("no jobs are made up")
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, format := range Formats() {
+		f.Add(format, []byte("job,submit_s,duration_s,gpus\na,0,5,1\n"))
+	}
+	f.Add("sacct", []byte("JobID|Submit|Elapsed|AllocTRES\n7|2031-05-17T12:00:00|1-02:03:04|gres/gpu=8\n"))
+	f.Fuzz(func(t *testing.T, format string, data []byte) {
+		jobs, rep, err := Read(bytes.NewReader(data), Options{Format: format, Throughputs: map[string]float64{"x": 1}})
+		if err != nil {
+			return
+		}
+		if len(jobs) != rep.Jobs {
+			t.Errorf("%d jobs, %d reported", len(jobs), rep.Jobs)
+		}
+		for i := range jobs {
+			if err := check(&jobs[i]); err != nil {
+				t.Errorf("%+v: %v", jobs[i], err)
+			}
+		}
+	})
+}
