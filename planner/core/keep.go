@@ -23,8 +23,16 @@ func (p *Prepared) relist(old, now []*model.Job) {
 		p.wants = nil
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
-		p.pending, p.aged, p.gave = nil, nil, nil
+		p.pending, p.aged, p.gave, p.shapes = nil, nil, nil, nil
 		return
+	}
+	if p.shapes != nil {
+		for _, j := range old {
+			p.countShapes(j, -1)
+		}
+		for _, j := range now {
+			p.countShapes(j, 1)
+		}
 	}
 	if p.pending != nil {
 		compare := p.policy.Compare(p.queueTree())

@@ -61,6 +61,8 @@ type Prepared struct {
 	pending, aged []*model.Job
 	// wants are the shapes of gangs that there are; nil: to be made again.
 	wants []place.Want
+	// shapes counts them; nil: to be made again.
+	shapes map[wantKey]*place.Want
 	// gave are the jobs that have given way; nil: to be made again.
 	gave map[jobKey]*model.Job
 	// possible remembers whether units fit into an emptier cluster.
@@ -136,7 +138,8 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.named = make([]namedSet, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.gave, p.wants, p.possible = nil, nil, nil, nil, nil, map[possibleKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.gave, p.possible = nil, nil, nil, nil, map[possibleKey]possibility{}
+	p.wants, p.shapes = nil, nil
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,15 +12,8 @@ import (
 
 // wantKey tells shapes of gangs apart.
 type wantKey struct {
-	request        *place.Request
+	request        string
 	members, level int
-}
-
-type wanted struct {
-	place.Want
-	// first is the first job of this shape, and group the group of it.
-	first jobKey
-	group string
 }
 
 // shapesWanted are the shapes of gangs for which domains are kept whole: those
@@ -29,38 +23,40 @@ func (p *Prepared) shapesWanted() []place.Want {
 	if p.wants != nil {
 		return p.wants
 	}
-	found := map[wantKey]*wanted{}
-	for _, j := range p.jobs {
-		if gangOf(j) == model.GangNone || j.State == model.StateStopping {
-			continue
-		}
-		var largest *model.TaskGroup
-		for i := range j.Groups {
-			switch g := &j.Groups[i]; {
-			case gangOf(j) == model.GangGroup:
-				p.addWant(found, j, g)
-			case largest == nil || gpusOfGroup(g) > gpusOfGroup(largest):
-				largest = g
-			}
-		}
-		if largest != nil {
-			p.addWant(found, j, largest)
+	if p.shapes == nil {
+		p.shapes = map[wantKey]*place.Want{}
+		for _, j := range p.jobs {
+			p.countShapes(j, 1)
 		}
 	}
-	list := make([]*wanted, 0, len(found))
-	for _, w := range found {
-		list = append(list, w)
-	}
-	slices.SortFunc(list, func(a, b *wanted) int {
-		return cmp.Or(strings.Compare(a.first.namespace, b.first.namespace), strings.Compare(a.first.id, b.first.id),
-			strings.Compare(a.group, b.group))
+	keys := slices.SortedFunc(maps.Keys(p.shapes), func(a, b wantKey) int {
+		return cmp.Or(strings.Compare(a.request, b.request), cmp.Compare(a.members, b.members), cmp.Compare(a.level, b.level))
 	})
-	p.wants = make([]place.Want, len(list))
-	for i, w := range list {
-		p.wants[i] = w.Want
+	p.wants = make([]place.Want, len(keys))
+	for i, key := range keys {
+		p.wants[i] = *p.shapes[key]
 	}
 	p.wants = place.HeaviestWants(p.wants)
 	return p.wants
+}
+
+// countShapes counts the shapes of a job's gangs so many times more.
+func (p *Prepared) countShapes(j *model.Job, times float64) {
+	if gangOf(j) == model.GangNone || j.State == model.StateStopping {
+		return
+	}
+	var largest *model.TaskGroup
+	for i := range j.Groups {
+		switch g := &j.Groups[i]; {
+		case gangOf(j) == model.GangGroup:
+			p.countShape(j, g, times)
+		case largest == nil || gpusOfGroup(g) > gpusOfGroup(largest):
+			largest = g
+		}
+	}
+	if largest != nil {
+		p.countShape(j, largest, times)
+	}
 }
 
 // gpusOfGroup is how many GPUs a group takes.
@@ -72,7 +68,7 @@ func gpusOfGroup(g *model.TaskGroup) int {
 	return n * g.Count
 }
 
-func (p *Prepared) addWant(found map[wantKey]*wanted, j *model.Job, g *model.TaskGroup) {
+func (p *Prepared) countShape(j *model.Job, g *model.TaskGroup, times float64) {
 	if g.Count < 2 || gpusOfGroup(g) <= p.tree.MostGPUs {
 		return
 	}
@@ -84,15 +80,13 @@ func (p *Prepared) addWant(found map[wantKey]*wanted, j *model.Job, g *model.Tas
 	if level < 0 {
 		return
 	}
-	key := wantKey{r, g.Count, level}
-	w := found[key]
+	key := wantKey{r.Key(), g.Count, level}
+	w := p.shapes[key]
 	if w == nil {
-		w = &wanted{Want: place.Want{Request: r, Members: g.Count, Level: level}, first: keyOf(j), group: g.Name}
-		found[key] = w
+		w = &place.Want{Request: r, Members: g.Count, Level: level}
+		p.shapes[key] = w
 	}
-	w.Weight++
-	k := keyOf(j)
-	if cmp.Or(strings.Compare(k.namespace, w.first.namespace), strings.Compare(k.id, w.first.id), strings.Compare(g.Name, w.group)) < 0 {
-		w.first, w.group = k, g.Name
+	if w.Weight += times; w.Weight == 0 {
+		delete(p.shapes, key)
 	}
 }

@@ -21,6 +21,8 @@ type Request struct {
 	// OnePerNode: the group's members must be on distinct hosts.
 	OnePerNode bool
 
+	// key is what it was compiled from.
+	key  string
 	asks []ask
 	// counts are the asks' GPUs.
 	counts []int
@@ -70,6 +72,9 @@ func NewCatalog(t *topo.Tree) *Catalog {
 	return &Catalog{Tree: t, Nodes: feasible.NewNodes(nodes), requests: map[string]*Request{}, kinds: map[string][]bool{}, reach: map[*Request][]int{}, levels: map[model.Topology][]int{}}
 }
 
+// Key is the same for requests alike.
+func (r *Request) Key() string { return r.key }
+
 // maxRequests bounds the compiled requests kept.
 const maxRequests = 4096
 
@@ -85,6 +90,7 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 		clear(c.reach)
 	}
 	r := &Request{
+		key:       key,
 		Resources: group.Resources,
 		Verdicts: c.Nodes.Verdicts(feasible.Filter{
 			Region: job.Region, Datacenters: job.Datacenters, Pool: job.Pool,
