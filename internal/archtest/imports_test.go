@@ -66,6 +66,7 @@ var layers = []layer{
 	{prefix: "internal/nomadproc", allowed: []string{"internal/devcluster"}},
 	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "jobspecs", "dist/acl"}},
 	{prefix: "internal/archtest", allowed: nil},
+	{prefix: "internal/optimality", allowed: []string{"planner/core"}},
 	{prefix: "e2e", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "e2e"}},
 	{prefix: "dist", stdOnly: true},
 	{prefix: "jobspecs", allowed: []string{"internal/", "planner/"}},
