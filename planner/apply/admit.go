@@ -107,7 +107,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	if len(fit) == 0 {
 		rec := j.next("it does not fit: " + why)
 		j.count(rec)
-		if err := a.executor.put(ctx, rec); err != nil {
+		if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
 			return false, err
 		}
 		return true, fmt.Errorf("admit job %q: %w: %s", j.m.ID, ErrNoFit, why)
@@ -133,7 +133,10 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	if rec.Deadline = a.round.view.Taken.Add(a.executor.opts.Deadline); len(grown) == 0 {
 		rec.Admitted = a.round.view.Taken
 	}
-	if err := a.executor.put(ctx, rec); err != nil {
+	if a.decision.Forgets {
+		rec.Service.Forget()
+	}
+	if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
 		return false, err
 	}
 	rewrite.Note(pinned, "Caravan: "+a.decision.Reason, j.link())

@@ -225,13 +225,13 @@ func (a *admission) admitCanaries(ctx context.Context) (did bool, err error) {
 	if why != "" {
 		rec := j.next("the canaries do not fit: " + why)
 		rec.Rollout = changed(j.rec.Rollout, j.countCanary)
-		if err := a.executor.put(ctx, rec); err != nil {
+		if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
 			return false, err
 		}
 		return true, fmt.Errorf("place canaries of job %q: %w: %s", j.m.ID, ErrNoFit, why)
 	}
 	rec.Note(now, string(KindRollout), rec.Reason)
-	if err := a.executor.put(ctx, rec); err != nil {
+	if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
 		return false, err
 	}
 	rewrite.Note(pinned, "Caravan: "+rec.Reason, j.link())

@@ -162,7 +162,7 @@ func (e *Executor) take(ctx context.Context, v *observe.View, step *Step) (chang
 			step.Put.Source = e.source(ctx, step)
 			step.Source = step.Put.Source
 		}
-		if err := e.put(ctx, step.Put); err != nil {
+		if err := e.put(ctx, step.Put, v.Taken); err != nil {
 			return false, err
 		}
 		changed = true
@@ -195,7 +195,9 @@ func (e *Executor) take(ctx context.Context, v *observe.View, step *Step) (chang
 	return changed, nil
 }
 
-func (e *Executor) put(ctx context.Context, rec *record.Record) error {
+// put writes a record, with what its job has had up to now.
+func (e *Executor) put(ctx context.Context, rec *record.Record, now time.Time) error {
+	rec.Account(now)
 	return variablesError("write record", e.records.Put(ctx, rec))
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -78,18 +77,10 @@ type Managed struct {
 	ExemptNodePools  []string
 }
 
-// Policy is how the queue is ordered.
+// Policy is how the queue is worked.
 type Policy struct {
-	// Order is a policy's name.
-	Order string
-	// Strict: nobody passes a job that waits for room.
-	Strict bool
-	// MaxHolds is how many waiting gangs may keep nodes at once.
-	MaxHolds int
-	// Preempt says whether and how jobs give way to others.
-	Preempt preempt.Policy
-	// Elastic says when gangs get members beyond their counts.
-	Elastic queue.Elastic
+	// Policy is what the decision core is given.
+	queue.Policy
 	// HalfLife is after how long what a queue has used counts half, where the
 	// order looks at that; 0 means that only what it uses now counts.
 	HalfLife time.Duration
@@ -174,7 +165,7 @@ func Default() Config {
 			Devices:    []string{DefaultDevice},
 			Namespaces: []string{"*"},
 		},
-		Policy: Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, HalfLife: DefaultHalfLife, Preempt: defaultPreempt(), Elastic: defaultElastic()},
+		Policy: Policy{Policy: defaultPolicy(), HalfLife: DefaultHalfLife},
 		Admission: Admission{
 			Deadline:     DefaultDeadline,
 			RetryInitial: DefaultRetryInitial,

@@ -63,6 +63,10 @@ policy {
     min_gain     = 0.2
   }
   half_life = "6h"
+  las {
+    thresholds_gpu_hours = [0.5, 2]
+    starve               = 3.5
+  }
 }
 admission {
   deadline = "90s"
@@ -104,9 +108,10 @@ func TestParseFull(t *testing.T) {
 		Listen: Listen{Address: "0.0.0.0:4656", Advertise: "https://10.0.0.5:4656", CertFile: "/etc/caravan/tls.pem", KeyFile: "/etc/caravan/tls.key"},
 		Managed: Managed{Devices: []string{"nvidia/gpu"}, Namespaces: []string{"*"},
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
-		Policy: Policy{Order: "fifo", Strict: true, MaxHolds: 3, HalfLife: 6 * time.Hour, Preempt: preempt.Policy{
+		Policy: Policy{HalfLife: 6 * time.Hour, Policy: queue.Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
-		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}},
+		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2},
+			LAS: queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
@@ -157,21 +162,24 @@ func TestParseFaults(t *testing.T) {
 		"preemption that never is": {src: "policy {\n preempt {\n enabled = true\n min_priority_gap = 0\n max_at_once = 0\n max_per_hour = 200000\n max_per_job = -1\n min_run_time = \"-1s\"\n restart_time = \"0s\"\n }\n}", want: []string{
 			`c.hcl:4: policy.preempt.min_priority_gap is 0: want 1 to 32765`, `c.hcl:5: policy.preempt.max_at_once is 0`, `c.hcl:6: policy.preempt.max_per_hour is 200000: want 1 to 100000`,
 			`c.hcl:7: policy.preempt.max_per_job is -1`, `policy.preempt.min_run_time`, `policy.preempt.restart_time`}},
-		"part of a hold":             {src: "policy { max_holds = 1.5 }", want: []string{"c.hcl:1:"}},
-		"a sick GPU for no time":     {src: "trouble {\n  sick_gpu = \"0s\"\n  missing_gpu = \"25h\"\n}", want: []string{`trouble.sick_gpu is "0s": want 1s to 24h0m0s`, `trouble.missing_gpu is "25h0m0s": want 1s`}},
-		"deadline of zero":           {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},
-		"empty address":              {src: "nomad { address = \"\" }", want: []string{`nomad.address is ""`}},
-		"address without scheme":     {src: "nomad { address = \"10.0.0.1:4646\" }", want: []string{`c.hcl:1: nomad.address`, "want a URL"}},
-		"two tokens":                 {src: "nomad {\n token = \"a\"\n token_file = \"b\"\n}", want: []string{"c.hcl:3: nomad.token_file", "keep one"}},
-		"certificate without key":    {src: "nomad { cert_file = \"a\" }", want: []string{"cert_file and key_file go together"}},
-		"tls without files":          {src: "listen {\n tls {}\n}", want: []string{"listen.tls.cert_file", "listen.tls.key_file"}},
-		"listen everywhere":          {src: "listen { address = \"0.0.0.0:4656\" }", want: []string{"listen.advertise", "http://10.0.0.5:4656"}},
-		"listen without port":        {src: "listen { address = \"localhost\" }", want: []string{"listen.address", "HOST:PORT"}},
-		"device with an empty part":  {src: "managed { devices = [\"nvidia//x\"] }", want: []string{"managed.devices", "VENDOR/TYPE"}},
-		"no devices":                 {src: "managed { devices = [] }", want: []string{"want at least one device"}},
-		"malformed glob":             {src: "managed { exempt_namespaces = [\"[\"] }", want: []string{"managed.exempt_namespaces", "pattern"}},
-		"level of the core":          {src: "levels = [\"rack\", \"node\"]", want: []string{`levels is "node"`, "always there"}},
-		"level twice":                {src: "levels = [\"rack\", \"rack\"]", want: []string{"there twice"}},
+		"part of a hold":            {src: "policy { max_holds = 1.5 }", want: []string{"c.hcl:1:"}},
+		"a sick GPU for no time":    {src: "trouble {\n  sick_gpu = \"0s\"\n  missing_gpu = \"25h\"\n}", want: []string{`trouble.sick_gpu is "0s": want 1s to 24h0m0s`, `trouble.missing_gpu is "25h0m0s": want 1s`}},
+		"deadline of zero":          {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},
+		"empty address":             {src: "nomad { address = \"\" }", want: []string{`nomad.address is ""`}},
+		"address without scheme":    {src: "nomad { address = \"10.0.0.1:4646\" }", want: []string{`c.hcl:1: nomad.address`, "want a URL"}},
+		"two tokens":                {src: "nomad {\n token = \"a\"\n token_file = \"b\"\n}", want: []string{"c.hcl:3: nomad.token_file", "keep one"}},
+		"certificate without key":   {src: "nomad { cert_file = \"a\" }", want: []string{"cert_file and key_file go together"}},
+		"tls without files":         {src: "listen {\n tls {}\n}", want: []string{"listen.tls.cert_file", "listen.tls.key_file"}},
+		"listen everywhere":         {src: "listen { address = \"0.0.0.0:4656\" }", want: []string{"listen.advertise", "http://10.0.0.5:4656"}},
+		"listen without port":       {src: "listen { address = \"localhost\" }", want: []string{"listen.address", "HOST:PORT"}},
+		"device with an empty part": {src: "managed { devices = [\"nvidia//x\"] }", want: []string{"managed.devices", "VENDOR/TYPE"}},
+		"no devices":                {src: "managed { devices = [] }", want: []string{"want at least one device"}},
+		"malformed glob":            {src: "managed { exempt_namespaces = [\"[\"] }", want: []string{"managed.exempt_namespaces", "pattern"}},
+		"level of the core":         {src: "levels = [\"rack\", \"node\"]", want: []string{`levels is "node"`, "always there"}},
+		"level twice":               {src: "levels = [\"rack\", \"rack\"]", want: []string{"there twice"}},
+		"orders that cannot be": {src: "policy {\n las {\n thresholds_gpu_hours = [2, 2, -1]\n starve = 0\n }\n}", want: []string{
+			`c.hcl:3: policy.las.thresholds_gpu_hours is 2: want more than 0 and than the one before`, `c.hcl:3: policy.las.thresholds_gpu_hours is -1`, `c.hcl:4: policy.las.starve is 0`}},
+		"no queues of service":       {src: "policy {\n las {\n thresholds_gpu_hours = []\n }\n}", want: []string{`policy.las.thresholds_gpu_hours is 0: want 1 to 16 numbers`}},
 		"no levels":                  {src: "levels = []", want: []string{"want 1 to 16"}},
 		"level block of no level":    {src: "level \"rak\" {}", want: []string{"c.hcl:1: level[rak]", `did you mean "rack"?`}},
 		"level block twice":          {src: "level \"rack\" {}\nlevel \"rack\" {}", want: []string{"there twice"}},

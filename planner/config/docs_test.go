@@ -3,11 +3,14 @@ package config
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 // examples are the document's HCL blocks by what they are.
@@ -76,5 +79,24 @@ func TestPolicyFileIsTheDocumentsOne(t *testing.T) {
 	}
 	if _, diags := hclsyntax.ParseConfig(b, "policy", hcl.InitialPos); diags.HasErrors() {
 		t.Error(diags)
+	}
+}
+
+// Every order has its place in the document on policies, and the parameters
+// shown there are read.
+func TestPoliciesDocument(t *testing.T) {
+	b, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range queue.Orders() {
+		if !strings.Contains(string(b), "\n## `"+order+"`\n") || !strings.Contains(string(b), "\n| `"+order+"` |") {
+			t.Errorf("order %q has no section, or no line in the table", order)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?s)```hcl policy\n(.*?)```").FindAllStringSubmatch(string(b), -1) {
+		if _, err := Parse([]byte("policy {\n"+m[1]+"}\n"), "policies.md", noEnv, noRead); err != nil {
+			t.Error(err)
+		}
 	}
 }

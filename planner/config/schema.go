@@ -62,6 +62,7 @@ type filePolicy struct {
 
 	Preempt *filePreempt `hcl:"preempt,block"`
 	Elastic *fileElastic `hcl:"elastic,block"`
+	LAS     *fileLAS     `hcl:"las,block"`
 }
 
 type fileElastic struct {

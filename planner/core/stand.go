@@ -84,17 +84,33 @@ func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
 	if len(j.Groups) == 1 && j.Groups[0].Max > 0 {
 		e.Min, e.Max = max(1, j.Groups[0].Min), j.Groups[0].Max
 	}
-	if holdsMembers(j) {
-		for i := range j.Members {
-			if m := &j.Members[i]; !m.Ended {
-				e.Members++
-				e.Held += len(m.GPUs)
-			}
-		}
-	}
+	e.Members, e.Held = c.inPlace(j)
 	e.Running = e.Members > 0
 	c.times(&e)
 	return e, e.Running || j.State == model.StateQueued && j.Hold == ""
+}
+
+// inPlace counts a job's members that have places, and the GPUs there.
+func (c *cycle) inPlace(j *model.Job) (members, gpus int) {
+	if !holdsMembers(j) {
+		return 0, 0
+	}
+	for i := range j.Members {
+		if m := &j.Members[i]; !m.Ended {
+			members++
+			gpus += len(m.GPUs)
+		}
+	}
+	if len(j.Members) > 0 || j.State != model.StateRunning {
+		return members, gpus
+	}
+	for _, a := range c.jobAllocs(keyOf(j)) { // nobody has said who its members are
+		if !a.Stopping && !a.Lost {
+			members++
+			gpus += len(a.GPUs)
+		}
+	}
+	return members, gpus
 }
 
 func askedGPUs(g *model.TaskGroup) int {
@@ -165,6 +181,7 @@ func (c *cycle) targetMembers(j *model.Job) int {
 func (c *cycle) tellStanding(t *turn) {
 	standing := c.stands[keyOf(t.job)]
 	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
+	t.d.Forgets = standing.Forgets && t.d.Action == model.ActionAdmit
 	if standing.Why != "" {
 		t.d.Reason += "; its place in the order: " + standing.Why
 	}

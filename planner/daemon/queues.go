@@ -63,8 +63,7 @@ const negligible = 1e-3
 func (q *queues) configure(c *config.Config) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.list, q.halfLife = c.Queues, c.Policy.HalfLife
-	q.policy = core.Policy{Order: c.Policy.Order, Strict: c.Policy.Strict, MaxHolds: c.Policy.MaxHolds, Preempt: c.Policy.Preempt, Elastic: c.Policy.Elastic}
+	q.list, q.halfLife, q.policy = c.Queues, c.Policy.HalfLife, c.Policy.Policy
 }
 
 // order is the policy of the next decision.

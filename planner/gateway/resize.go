@@ -104,6 +104,7 @@ func (g *Gateway) resizedRecord(r *http.Request, s *submission, rec *record.Reco
 	next.Prior, next.Attempts, next.RetryAfter = sub.Prior, 0, time.Time{}
 	next.Reason = strings.TrimPrefix(note, "Caravan: ")
 	next.Note(g.cfg.Now(), "resize", next.Reason)
+	next.Account(g.cfg.Now())
 	return next
 }
 

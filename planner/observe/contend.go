@@ -5,7 +5,8 @@ import (
 	"github.com/caravan-sched/caravan/planner/record"
 )
 
-// contend says what the record knows of how the job may give way to others. One
+// contend says what the record knows of how the job competes with others: what
+// it has had, and whether it may give way. One
 // that is being updated does not, and neither does one of which Nomad has placed
 // single members by itself: neither could be put back as it was.
 func contend(j *model.Job, rec *record.Record) {
@@ -13,6 +14,9 @@ func contend(j *model.Job, rec *record.Record) {
 		return
 	}
 	j.Started, j.Preempted = rec.Admitted, rec.Preempted
+	s := &rec.Service
+	j.AttainedGPUs, j.Ran, j.Accounted = s.GPUSeconds, s.Ran, s.At
+	j.ForgottenGPUs, j.ForgottenRan = s.ForgottenGPUSeconds, s.ForgottenRan
 	if rec.Rollout != nil || rec.Unpinned && j.Gang != model.GangJob {
 		j.Preempt = model.PreemptNever
 	}

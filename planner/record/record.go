@@ -99,6 +99,8 @@ type Record struct {
 	// Preempted is when gangs of the job gave way to others, the latest last, at
 	// most maxPreempted. The next submission forgets them.
 	Preempted []model.Preempted `json:"preempted,omitempty"`
+	// Service is what the job has had since it was submitted.
+	Service Service `json:"service,omitzero"`
 	// History are the latest troubles and what was done about them, newest
 	// first, at most MaxHistory.
 	History []Event `json:"history,omitempty"`

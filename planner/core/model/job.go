@@ -78,6 +78,10 @@ type Job struct {
 	// Speed is what is known of how fast the job works by its size; left out,
 	// nothing is.
 	Speed *Speed `json:"speed,omitempty"`
+	// ForgottenGPUs and ForgottenRan are what of AttainedGPUs and Ran an order by
+	// past service does not hold against it any more.
+	ForgottenGPUs float64       `json:"forgotten_gpu_s,omitempty"`
+	ForgottenRan  time.Duration `json:"forgotten_ran_ns,omitempty"`
 }
 
 // ModelSpeed is a GPU model that a job accepts.

@@ -131,6 +131,9 @@ type Decision struct {
 	Reason string `json:"reason"`
 	// Detail holds the same numbers for programs.
 	Detail Detail `json:"detail,omitzero"`
+	// Forgets: what the job has had so far is not to be held against it any more,
+	// once its members are placed.
+	Forgets bool `json:"forgets,omitempty"`
 	// Members are the placements, by rank. For Gang group and none they may be
 	// some of the job's members only. Empty, not nil, if there are none.
 	Members []Member `json:"members"`

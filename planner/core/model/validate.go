@@ -202,12 +202,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	default:
 		f.add("jobs[%d] (%s).preempt: %q: want %q, %q or %q", i, j.ID, j.Preempt, PreemptCheckpoint, PreemptAlways, PreemptNever)
 	}
-	if !(j.AttainedGPUs >= 0 && j.AttainedGPUs <= MaxQuantity) { // NaN too
-		f.add("jobs[%d] (%s).attained_gpu_s: %g: want 0 to %d", i, j.ID, j.AttainedGPUs, MaxQuantity)
-	}
-	if j.Ran < 0 {
-		f.add("jobs[%d] (%s).ran_ns: %d: want 0 or more", i, j.ID, j.Ran)
-	}
+	j.validateService(f, i)
 	level := j.Topology.Level
 	if level != "" && level != LevelNode && level != LevelIsland && !levels[level] {
 		f.add("jobs[%d] (%s).topology.level: %q: want %q, %q or one of the snapshot's levels", i, j.ID, level, LevelIsland, LevelNode)
@@ -245,6 +240,20 @@ func (j *Job) validateModels(f *faults, i int) {
 		if !(m.Speed > 0 && m.Speed <= math.MaxFloat32) { // NaN too
 			f.add("jobs[%d] (%s).models[%d].speed: %g: want above 0, at most 3.4e38", i, j.ID, k, m.Speed)
 		}
+	}
+}
+
+// validateService checks what the job has had.
+func (j *Job) validateService(f *faults, i int) {
+	if !(j.AttainedGPUs >= 0 && j.AttainedGPUs <= MaxQuantity) { // NaN too
+		f.add("jobs[%d] (%s).attained_gpu_s: %g: want 0 to %d", i, j.ID, j.AttainedGPUs, MaxQuantity)
+	} else if !(j.ForgottenGPUs >= 0 && j.ForgottenGPUs <= j.AttainedGPUs) {
+		f.add("jobs[%d] (%s).forgotten_gpu_s: %g: want 0 to attained_gpu_s, %g", i, j.ID, j.ForgottenGPUs, j.AttainedGPUs)
+	}
+	if j.Ran < 0 {
+		f.add("jobs[%d] (%s).ran_ns: %d: want 0 or more", i, j.ID, j.Ran)
+	} else if j.ForgottenRan < 0 || j.ForgottenRan > j.Ran {
+		f.add("jobs[%d] (%s).forgotten_ran_ns: %d: want 0 to ran_ns, %d", i, j.ID, j.ForgottenRan, j.Ran)
 	}
 }
 

@@ -81,6 +81,9 @@ type Standing struct {
 	Key float64
 	// Members is how many members an elastic gang should have; 0 is no wish.
 	Members int
+	// Forgets: once the job is placed, what it has had so far is not held against
+	// it any more.
+	Forgets bool
 	// Why is half a sentence for the job's reason, with numbers: "queue 1 of 3
 	// with 0.5 of 1 GPU-hour".
 	Why string
@@ -108,6 +111,7 @@ var orders = [...]order{
 	{name: OrderBestEffort},
 	{name: OrderSJF},
 	{name: OrderFairShare},
+	{name: OrderLAS, discipline: newLAS, preemptive: true, back: true},
 }
 
 // Orders are the names of all orders.

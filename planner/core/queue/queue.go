@@ -24,6 +24,8 @@ const (
 	OrderSJF = "sjf"
 	// OrderFairShare decides on the queue first that has least of its share.
 	OrderFairShare = "fairshare"
+	// OrderLAS decides on who has had least first, in a few queues.
+	OrderLAS = "las"
 )
 
 // ErrPolicy is the error for a policy that cannot be.
@@ -42,6 +44,8 @@ type Policy struct {
 	Preempt preempt.Policy `json:"preempt,omitzero"`
 	// Elastic says when gangs get members beyond their counts.
 	Elastic Elastic `json:"elastic,omitzero"`
+	// LAS are the parameters of OrderLAS.
+	LAS LAS `json:"las,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -56,7 +60,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate())
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.LAS.Validate())
 	return errors.Join(faults...)
 }
 

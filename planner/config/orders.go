@@ -1,0 +1,53 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// The parameters of orders have blocks of their own in the policy block; they
+// take effect only with the order that they are for.
+
+// secondsOfHour turn hours, which people write, into what the core counts in.
+const secondsOfHour = 3600
+
+type fileLAS struct {
+	ThresholdsGPUHours *[]float64 `hcl:"thresholds_gpu_hours,optional"`
+	Starve             *float64   `hcl:"starve,optional"`
+}
+
+// mergeOrders takes what the file says of orders.
+func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
+	if las := f.LAS; las != nil {
+		if las.ThresholdsGPUHours != nil {
+			p.LAS.Thresholds = nil
+			for _, hours := range *las.ThresholdsGPUHours {
+				p.LAS.Thresholds = append(p.LAS.Thresholds, hours*secondsOfHour)
+			}
+		}
+		set(&p.LAS.Starve, las.Starve)
+	}
+}
+
+// checkOrders finds the parameters that cannot be used, whatever the order is.
+func (l *loader) checkOrders(p *queue.Policy) {
+	if n := len(p.LAS.Thresholds); n < 1 || n > queue.MaxThresholds {
+		l.fault("policy.las.thresholds_gpu_hours", n, fmt.Sprintf("want 1 to %d numbers of GPU-hours", queue.MaxThresholds))
+	}
+	last := 0.0
+	for _, t := range p.LAS.Thresholds {
+		if !(t > last && t <= queue.MaxThreshold) {
+			l.fault("policy.las.thresholds_gpu_hours", t/secondsOfHour, fmt.Sprintf("want more than 0 and than the one before, at most %d", queue.MaxThreshold/secondsOfHour))
+		}
+		last = t
+	}
+	if s := p.LAS.Starve; !(s > 0 && s <= queue.MaxStarve) {
+		l.fault("policy.las.starve", s, fmt.Sprintf("want more than 0, at most %g: how many times as long as it ran a job waits until it goes first", float64(queue.MaxStarve)))
+	}
+}
+
+// defaultPolicy is the policy of a planner without a file.
+func defaultPolicy() queue.Policy {
+	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), LAS: queue.LAS{}.WithDefaults()}
+}

@@ -1,0 +1,41 @@
+package observe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/record"
+)
+
+func TestContend(t *testing.T) {
+	at := time.Unix(5000, 0).UTC()
+	gave := []model.Preempted{{At: at, By: "x"}}
+	service := record.Service{GPUSeconds: 100, Ran: time.Hour, GPUs: 4, Runs: true, At: at, ForgottenGPUSeconds: 40, ForgottenRan: time.Minute}
+	want := model.Job{Gang: model.GangGroup, Started: at, Preempted: gave, AttainedGPUs: 100, Ran: time.Hour, Accounted: at, ForgottenGPUs: 40, ForgottenRan: time.Minute}
+	for name, tt := range map[string]struct {
+		change func(*record.Record)
+		want   string
+	}{
+		"as it is":         {func(*record.Record) {}, ""},
+		"is being updated": {func(r *record.Record) { r.Rollout = &record.Rollout{} }, model.PreemptNever},
+		"placed by Nomad":  {func(r *record.Record) { r.Unpinned = true }, model.PreemptNever},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := &record.Record{Admitted: at, Preempted: gave, Service: service}
+			tt.change(rec)
+			got, want := model.Job{Gang: model.GangGroup}, want
+			want.Preempt = tt.want
+			contend(&got, rec)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	var none model.Job
+	if contend(&none, nil); !cmp.Equal(none, model.Job{}) {
+		t.Errorf("without a record: %+v", none)
+	}
+}
