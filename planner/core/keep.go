@@ -23,7 +23,7 @@ func (p *Prepared) relist(old, now []*model.Job) {
 		p.wants = nil
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
-		p.pending, p.aged, p.gave, p.shapes = nil, nil, nil, nil
+		p.pending, p.aged, p.some, p.shapes = nil, nil, [someCount]map[jobKey]*model.Job{}, nil
 		return
 	}
 	if p.shapes != nil {
@@ -53,16 +53,38 @@ func (p *Prepared) relist(old, now []*model.Job) {
 			p.aged = with(p.aged, j, queue.CompareAge)
 		}
 	}
-	if p.gave != nil {
+	for k, jobs := range p.some {
+		if jobs == nil {
+			continue
+		}
 		for _, j := range old {
-			delete(p.gave, keyOf(j))
+			delete(jobs, keyOf(j))
 		}
 		for _, j := range now {
-			if len(j.Preempted) > 0 {
-				p.gave[keyOf(j)] = j
+			if someKinds[k](j) {
+				jobs[keyOf(j)] = j
 			}
 		}
 	}
+}
+
+// Kinds of jobs that are few, so that nobody has to look for them among all.
+const (
+	// someGave: those that have given way to others.
+	someGave = iota
+	// someElastic: those with a group whose members may be more or fewer.
+	someElastic
+	// someResized: those whose gangs got another size.
+	someResized
+	someCount
+)
+
+var someKinds = [someCount]func(*model.Job) bool{
+	someGave:    func(j *model.Job) bool { return len(j.Preempted) > 0 },
+	someResized: func(j *model.Job) bool { return len(j.Resized) > 0 },
+	someElastic: func(j *model.Job) bool {
+		return slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Max > 0 })
+	},
 }
 
 // with puts something into a sorted list.
@@ -80,17 +102,17 @@ func without[T any](list []*T, x *T, compare func(a, b *T) int) []*T {
 	return slices.Delete(list, at, at+1)
 }
 
-// gaveWay are the jobs that have given way to others, in no order.
-func (p *Prepared) gaveWay() map[jobKey]*model.Job {
-	if p.gave == nil {
-		p.gave = map[jobKey]*model.Job{}
+// jobsOf are the jobs of one kind, in no order.
+func (p *Prepared) jobsOf(kind int) map[jobKey]*model.Job {
+	if p.some[kind] == nil {
+		p.some[kind] = map[jobKey]*model.Job{}
 		for key, j := range p.jobs {
-			if len(j.Preempted) > 0 {
-				p.gave[key] = j
+			if someKinds[kind](j) {
+				p.some[kind][key] = j
 			}
 		}
 	}
-	return p.gave
+	return p.some[kind]
 }
 
 // jobAllocs lists a job's allocations, along the tree.

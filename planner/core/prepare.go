@@ -63,8 +63,8 @@ type Prepared struct {
 	wants []place.Want
 	// shapes counts them; nil: to be made again.
 	shapes map[wantKey]*place.Want
-	// gave are the jobs that have given way; nil: to be made again.
-	gave map[jobKey]*model.Job
+	// some are the jobs of kinds that are few; nil: to be made again.
+	some [someCount]map[jobKey]*model.Job
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
 	// accounts is what jobs use, by queue; nil where there are no queues.
@@ -138,7 +138,8 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.named = make([]namedSet, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.gave, p.possible = nil, nil, nil, nil, map[possibleKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
+	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes = nil, nil
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {

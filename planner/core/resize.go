@@ -75,7 +75,7 @@ func (c *cycle) resize() []model.Resize {
 // resizedLately counts how often gangs got another size within the last hour.
 func (c *cycle) resizedLately() int {
 	n := 0
-	for _, j := range c.jobs {
+	for _, j := range c.jobsOf(someResized) {
 		for _, at := range j.Resized {
 			if c.now.Sub(at) < time.Hour {
 				n++
@@ -100,7 +100,7 @@ func (c *cycle) anyIdleNode() bool {
 // growers are the gangs that may grow, those first that go first among equals.
 func (c *cycle) growers(policy queue.Elastic) []*grower {
 	var out []*grower
-	for _, j := range c.jobs {
+	for _, j := range c.jobsOf(someElastic) {
 		if !c.mayGrow(j, policy) {
 			continue
 		}
@@ -285,7 +285,7 @@ func (c *cycle) chargeSurplus() []model.Resize {
 		return nil
 	}
 	var list []*model.Job
-	for _, j := range c.jobs {
+	for _, j := range c.jobsOf(someElastic) {
 		if surplusMembers(j) != nil && c.yield.chosen(keyOf(j)) == "" {
 			list = append(list, j)
 		}

@@ -54,11 +54,13 @@ func surplusMembers(j *model.Job) []model.Member {
 func (c *cycle) anySurplus() bool {
 	if c.surplus == nil {
 		any := false
-		for _, j := range c.jobs {
-			any = any || slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return holdsMembers(j) && surplusOf(j, &g) > 0 }) ||
-				slices.ContainsFunc(j.Preempted, func(gave model.Preempted) bool {
-					return gave.Returned && !gave.At.Before(j.Started) && c.now.Sub(gave.At) < promiseTime
-				})
+		for _, j := range c.jobsOf(someElastic) {
+			any = any || slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return holdsMembers(j) && surplusOf(j, &g) > 0 })
+		}
+		for _, j := range c.jobsOf(someGave) {
+			any = any || slices.ContainsFunc(j.Preempted, func(gave model.Preempted) bool {
+				return gave.Returned && !gave.At.Before(j.Started) && c.now.Sub(gave.At) < promiseTime
+			})
 		}
 		c.surplus = &any
 	}

@@ -114,7 +114,7 @@ func (c *cycle) newYield() *yield {
 		c.addHolders(y, int32(node), found)
 	}
 	y.atOnce -= y.stopping()
-	for _, j := range c.gaveWay() {
+	for _, j := range c.jobsOf(someGave) {
 		for _, gave := range j.Preempted {
 			if c.now.Sub(gave.At) < time.Hour && !gave.Returned {
 				y.perHour--
@@ -248,7 +248,7 @@ func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
 		return list
 	}
 	promised := map[jobKey]bool{}
-	for _, j := range c.gaveWay() {
+	for _, j := range c.jobsOf(someGave) {
 		for _, gave := range j.Preempted {
 			if !gave.At.Before(j.Started) && c.now.Sub(gave.At) < promiseTime {
 				promised[jobKey{gave.Namespace, gave.By}] = true
