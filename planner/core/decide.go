@@ -67,6 +67,12 @@ type cycle struct {
 	givenTo map[jobKey]bool
 	// holding is what was said of who holds a node.
 	holding map[int32]holding
+	// starts is what this plan places or promises, with how long it runs.
+	starts []start
+	// ahead is the time to come; nil until somebody asks. opened is the version of
+	// the view of all at the beginning.
+	ahead  *ahead
+	opened int
 	// yield is who gives way; nil until somebody asks.
 	yield *yield
 	// stands is how jobs stand in an order in which more than age counts.
@@ -117,6 +123,7 @@ func newCycle(p *Prepared, now time.Time) *cycle {
 	for v := range p.views {
 		c.marks[v] = p.views[v].State.Mark()
 	}
+	c.opened = p.views[viewNow].State.Version()
 	return c
 }
 
@@ -218,11 +225,20 @@ func (c *cycle) domainAround(lo, hi int32) int32 {
 	return d
 }
 
-// placeUnit places a gang, unless its like did not fit a moment ago.
+// placeUnit places a gang where nobody needs the room later, else where it ends in
+// time.
 func (c *cycle) placeUnit(g *gang) (place.Result, bool) {
 	if g.astray {
 		return place.Result{}, false
 	}
+	if r, ok := c.placeForGood(g); ok {
+		return r, true
+	}
+	return c.placeInTime(g)
+}
+
+// placeForGood places a gang, unless its like did not fit a moment ago.
+func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 	key, plain := keyOfGang(g)
 	if plain {
 		if a, asked := c.waits[key]; asked && a.epoch == c.epoch {
@@ -249,6 +265,14 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 		c.views[viewTrue].Take(g.unit, r.Placed)
 	} else {
 		c.takers = append(c.takers, taker{g.unit, r.Placed})
+	}
+	if c.looksAhead() {
+		c.starts = append(c.starts, start{keyOf(j), c.claimsOf(g.unit, r.Placed), g.runs})
+	}
+	if g.lent {
+		if b, any := c.borrows(g, r.Placed); any {
+			d.Backfill = &b
+		}
 	}
 	ranks := c.ranks(j, g)
 	next := make([]int, len(g.groups))

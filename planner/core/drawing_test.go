@@ -75,7 +75,7 @@ var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // submit adds queued jobs, one per line in the order of submission: the ID,
 // what it asks for, "2x4" for two members with four GPUs each (several with
 // "+": groups), and options: require:LEVEL, prefer:LEVEL, gang:MODE,
-// service, priority:N; constraint words are added by the tests themselves.
+// service, priority:N, runs:DURATION; constraint words are added by the tests themselves.
 func submit(t testing.TB, s *model.Snapshot, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -106,6 +106,8 @@ func submit(t testing.TB, s *model.Snapshot, text string) {
 				j.Gang = model.Gang(value)
 			case "service":
 				j.Type = "service"
+			case "runs":
+				j.Duration = duration(t, value)
 			case "priority":
 				j.Priority, _ = strconv.Atoi(value)
 			default:
@@ -114,6 +116,15 @@ func submit(t testing.TB, s *model.Snapshot, text string) {
 		}
 		s.Jobs = append(s.Jobs, j)
 	}
+}
+
+func duration(t testing.TB, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // redraw draws the cluster with the plan's placements in it, by the first

@@ -28,6 +28,8 @@ type kept struct {
 	busy  []int32
 	// in is the domain in which it was kept, if one was chosen.
 	in domainFit
+	// timed: from a time on, and until then others may use it who end before.
+	timed bool
 }
 
 // keep keeps nodes for a gang that waits: in the domain nearest to taking it,
@@ -39,6 +41,11 @@ type kept struct {
 func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	if why.code != "" || g.grown > 0 || len(c.holds) >= c.policy.Holds() {
 		return kept{}
+	}
+	if c.policy.Backfills() {
+		if k, ok := c.reserve(j, g); ok {
+			return k
+		}
 	}
 	if k, ok := c.shareClaim(g); ok {
 		return k
@@ -52,6 +59,7 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 		return kept{}
 	}
 	c.holds = append(c.holds, hold{job: keyOf(j)})
+	c.keptNow(j, k.nodes)
 	c.epoch++
 	return k
 }
@@ -305,4 +313,10 @@ func (c *cycle) shareClaim(g *gang) (kept, bool) {
 	f := domainFit{domain: -1, node: cl.node, lo: cl.node, hi: cl.node + 1, level: model.LevelNode, path: c.nodePath(cl.node)}
 	newMeter(c.truth(), g).measure(&f)
 	return kept{nodes: []int32{cl.node}, busy: []int32{cl.node}, in: f}, true
+}
+
+// sortedNodes are nodes in order, each once.
+func sortedNodes(nodes []int32) []int32 {
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

@@ -236,6 +236,7 @@ func (c *cycle) placeInto(g *gang, f domainFit) (place.Result, bool) {
 func (c *cycle) promise(j *model.Job, g *gang, r place.Result) {
 	c.beginHolding()
 	c.views[viewNow].Take(g.unit, r.Placed)
+	c.starts = append(c.starts, start{keyOf(j), c.claimsOf(g.unit, r.Placed), eternity})
 	for i := range r.Placed {
 		p := &r.Placed[i]
 		claim := c.yield.promised[p.Node]

@@ -13,7 +13,7 @@ import (
 
 // describe says more of the running jobs of a drawing, one per line: the ID, the
 // priority, for how long it has run, and options: never, always, gang:MODE,
-// elastic:MIN (a member on each node), gave:JOB (it gave way to that one), again:COUNTxGPUS (what it would ask for).
+// runs:DURATION, elastic:MIN (a member on each node), gave:JOB (it gave way to that one), again:COUNTxGPUS (what it would ask for).
 func describe(t testing.TB, s *model.Snapshot, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -35,6 +35,8 @@ func describe(t testing.TB, s *model.Snapshot, text string) {
 			switch key {
 			case "never", "always":
 				j.Preempt = key
+			case "runs":
+				j.Duration = duration(t, value)
 			case "gang":
 				j.Gang = model.Gang(value)
 			case "gave":

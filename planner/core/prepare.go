@@ -48,10 +48,15 @@ type Prepared struct {
 	// allocsOn and membersOn are, by node, what holds something there.
 	allocsOn  [][]*model.Alloc
 	membersOn [][]jobMember
-	// held is, by node, what holders makes of these.
-	held [][]holder
 	// named are, by node, the GPUs that were named last.
 	named []namedSet
+	// held is, by node, what holders makes of these; ending whether it is known of
+	// any of them when it ends, and endings counts those nodes.
+	held    [][]holder
+	ending  []bool
+	endings int
+	// timed: of some job it is known how long it runs.
+	timed bool
 	// views are the states that decisions are tried on.
 	views [viewCount]*place.Engine
 	// allocsOf are the allocations by job, made when a constraint asks.
@@ -94,6 +99,10 @@ const (
 	viewEmpty
 	// viewWhole: all nodes, empty, as if everything were healthy.
 	viewWhole
+	// viewAhead: what will be free at some time, on the nodes looked at.
+	viewAhead
+	// viewLent: what is free, and may be used by who ends in time.
+	viewLent
 	viewCount
 )
 
@@ -137,6 +146,7 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.named = make([]namedSet, n)
+	p.ending, p.endings = make([]bool, n), 0
 	p.openAccounts()
 	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
@@ -219,6 +229,7 @@ func (p *Prepared) queue() []*model.Job {
 			}
 		}
 		p.policy.Sort(p.queueTree(), p.pending)
+		p.timed = p.anyTimed()
 	}
 	return p.pending
 }

@@ -229,7 +229,7 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		}
 	case len(k.busy) > 0:
 		b.WriteString("; it can start when " + c.busyList(j, k.busy))
-	case c.policy.Holds() == 0 || g.grown > 0:
+	case c.policy.Holds() == 0 || g.grown > 0 || k.timed:
 	case len(c.holds) > 0:
 		b.WriteString("; it keeps no nodes, since jobs ahead do")
 	}
@@ -238,7 +238,11 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		for i, node := range k.nodes {
 			names[i] = nodeName(c.tree.Nodes[node].Model)
 		}
-		b.WriteString("; kept for it: " + nameList(names))
+		if k.timed {
+			b.WriteString("; reserved for it from its start on: " + nameList(names))
+		} else {
+			b.WriteString("; kept for it: " + nameList(names))
+		}
 	}
 	return b.String()
 }

@@ -31,17 +31,16 @@ type holder struct {
 func (p *Prepared) setRows(node int32) {
 	n := &p.tree.Nodes[node]
 	whole := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
-	empty := whole
-	present := p.present[node]
-	empty.Closed = present.Unschedulable != ""
-	for i := range present.GPUs {
-		if present.GPUs[i].Unhealthy != "" {
-			empty.GPUs &^= 1 << i
+	empty := p.emptyRow(node)
+	calm, now := empty, empty
+	holders := p.findHolders(node)
+	p.held[node] = holders
+	if known := slices.ContainsFunc(holders, func(h holder) bool { return p.endIsKnown(&h) }); known != p.ending[node] {
+		p.ending[node] = known
+		if p.endings++; !known {
+			p.endings -= 2
 		}
 	}
-	calm, now := empty, empty
-	p.held[node] = p.findHolders(node)
-	holders := p.holders(node)
 	for _, h := range holders {
 		take(&now, h)
 		if h.stays {
@@ -49,9 +48,23 @@ func (p *Prepared) setRows(node int32) {
 		}
 	}
 	p.account(node, holders)
-	for view, row := range [viewCount]topo.Row{viewNow: now, viewTrue: now, viewCalm: calm, viewEmpty: empty, viewWhole: whole} {
+	for view, row := range [viewCount]topo.Row{viewNow: now, viewTrue: now, viewCalm: calm, viewEmpty: empty, viewWhole: whole, viewAhead: {Closed: true}, viewLent: now} {
 		p.views[view].State.Set(node, row)
 	}
+}
+
+// emptyRow is a node as it would be if nobody held anything of it.
+func (p *Prepared) emptyRow(node int32) topo.Row {
+	n := &p.tree.Nodes[node]
+	row := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
+	present := p.present[node]
+	row.Closed = present.Unschedulable != ""
+	for i := range present.GPUs {
+		if present.GPUs[i].Unhealthy != "" {
+			row.GPUs &^= 1 << i
+		}
+	}
+	return row
 }
 
 func take(r *topo.Row, h holder) {

@@ -107,6 +107,7 @@ func (c *cycle) serve(t *turn, stage int) bool {
 	for _, g := range failed {
 		w := c.waitFor(t, g)
 		w.reason += g.modelsWanted()
+		c.foretell(t.job, g, &w)
 		t.waits = append(t.waits, w)
 		if c.policy.Strict && w.forRoom {
 			c.blocked = "job " + jobName(keyOf(t.job))
@@ -127,7 +128,7 @@ func (c *cycle) end(t *turn) model.Decision {
 			d.Action = model.ActionAdmit
 			d.Detail.Code = codePlaced
 			d.Detail.Level, d.Detail.Domain = t.last.Level, t.last.Domain
-			d.Reason = c.placedReason(t.job, d, t.last) + t.modelsPlaced() + c.borrowedReason(t)
+			d.Reason = c.placedReason(t.job, d, t.last) + t.modelsPlaced() + c.borrowedReason(t) + c.backfillReason(d.Backfill)
 		}
 		borrowed := d.Detail.BorrowedGPUs
 		if len(t.waits) > 0 {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"slices"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -27,6 +28,14 @@ type gang struct {
 	grown int
 	// near is the smallest domain around those.
 	near int32
+	// runs is how long it is expected to, and queue its queue where that has
+	// standing capacity.
+	runs  time.Duration
+	queue string
+	// outlook is when it is expected to start, where it has a reservation; lent is
+	// set on one that is placed where others will start.
+	outlook *outlook
+	lent    bool
 	// refused is why its queue may not have so much.
 	refused *queue.Refusal
 	// options are the ways to serve it where its job names models of GPUs; unit is
@@ -99,6 +108,7 @@ func (c *cycle) prepare(j *model.Job, g *gang) {
 
 func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	u := &place.Unit{Topology: j.Topology, Within: topo.Root}
+	g.runs, _ = c.expected(j)
 	distinct := false
 	for i, group := range g.groups {
 		u.Parts = append(u.Parts, place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])})

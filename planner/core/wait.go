@@ -129,6 +129,9 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	}
 	if len(c.holds) > 0 && c.placeable(truth, g) {
 		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), g.grown == 0
+		if c.policy.Backfills() {
+			w.detail.Held = c.nodeIDs(c.keep(j, g, why).nodes)
+		}
 		return w
 	}
 	w.detail.Code = codeNoCapacity
@@ -142,11 +145,17 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	}
 	c.refine(c.truth(), g, &best)
 	w.detail.MembersFit, w.detail.Level, w.detail.Domain = best.fit, best.level, best.path
-	for _, node := range kept.nodes {
-		w.detail.Held = append(w.detail.Held, c.tree.Nodes[node].Model.ID)
-	}
+	w.detail.Held = c.nodeIDs(kept.nodes)
 	w.reason = c.waitReason(j, g, w.detail.Code, best, kept, why)
 	return w
+}
+
+// nodeIDs are the IDs of nodes.
+func (c *cycle) nodeIDs(nodes []int32) (ids []string) {
+	for _, node := range nodes {
+		ids = append(ids, c.tree.Nodes[node].Model.ID)
+	}
+	return ids
 }
 
 // blocker is the part that fits least, the largest of them.

@@ -1,5 +1,7 @@
 package model
 
+import "time"
+
 // Plan is what is to be done, in the order in which it is to be done, with one
 // decision for every job that was waiting.
 type Plan struct {
@@ -134,6 +136,9 @@ type Decision struct {
 	// Forgets: what the job has had so far is not to be held against it any more,
 	// once its members are placed.
 	Forgets bool `json:"forgets,omitempty"`
+	// Backfill is set on an admitted job that is placed where another one is to
+	// start, since it is expected to have ended by then.
+	Backfill *Backfill `json:"backfill,omitempty"`
 	// Members are the placements, by rank. For Gang group and none they may be
 	// some of the job's members only. Empty, not nil, if there are none.
 	Members []Member `json:"members"`
@@ -177,6 +182,20 @@ type Detail struct {
 	// expected to lose.
 	Victims []JobName `json:"victims,omitempty"`
 	Cost    Cost      `json:"cost,omitzero"`
+	// Start is when the job is expected to start; left out, it is not known. Basis
+	// says what that rests on, or why it is not known.
+	Start time.Time `json:"start,omitzero"`
+	Basis string    `json:"basis,omitempty"`
+}
+
+// Backfill says of a job that it was placed, on an estimate, where another one
+// is to start.
+type Backfill struct {
+	// For is the job that is to start there, and Start when it was expected to.
+	For   JobName   `json:"for"`
+	Start time.Time `json:"start"`
+	// Until is when the job placed is expected to have ended.
+	Until time.Time `json:"until"`
 }
 
 // Member is one placed member of a gang.

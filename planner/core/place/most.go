@@ -60,3 +60,26 @@ func (e *Engine) Put(r *Request, node int32, count int) int {
 	a.put(0, node, n, ^uint64(0))
 	return len(a.placed)
 }
+
+// FitRow says what a node can do for a request when row is what is free on it.
+func (e *Engine) FitRow(r *Request, node int32, row *topo.Row) topo.Fit {
+	return e.Catalog.fit(r, node, row)
+}
+
+// PutInto places up to count members of a request on a node with only some of
+// its GPUs, takes what they need, and says how many.
+func (e *Engine) PutInto(r *Request, node int32, count int, gpus uint64) int {
+	n := min(count, int(e.FitOn(r, node, gpus).Members))
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, n}}}}
+	a.put(0, node, n, gpus)
+	return len(a.placed)
+}
+
+// Claim is what a placed member takes of its node.
+func (e *Engine) Claim(u *Unit, p *Placed) topo.Claim {
+	claim := e.Catalog.claim(u.Parts[p.Part].Request, p.Node)
+	for _, g := range p.GPUs {
+		claim.GPUs |= 1 << g
+	}
+	return claim
+}

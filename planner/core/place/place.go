@@ -106,11 +106,7 @@ func (e *Engine) Take(u *Unit, placed []Placed) topo.Undo {
 	undo := e.State.Mark()
 	for i := range placed {
 		p := &placed[i]
-		claim := e.Catalog.claim(u.Parts[p.Part].Request, p.Node)
-		for _, g := range p.GPUs {
-			claim.GPUs |= 1 << g
-		}
-		e.State.Take(p.Node, claim)
+		e.State.Take(p.Node, e.Claim(u, p))
 	}
 	return undo
 }

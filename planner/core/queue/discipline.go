@@ -112,6 +112,7 @@ var orders = [...]order{
 	{name: OrderSJF},
 	{name: OrderFairShare},
 	{name: OrderLAS, discipline: newLAS, preemptive: true, back: true},
+	{name: OrderBackfill},
 }
 
 // Orders are the names of all orders.

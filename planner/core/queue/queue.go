@@ -22,6 +22,9 @@ const (
 	OrderBestEffort = "besteffort"
 	// OrderSJF decides on what ends soonest first, within a priority.
 	OrderSJF = "sjf"
+	// OrderBackfill has the order of OrderFIFO, and backfills by time (EASY unless
+	// the policy says otherwise).
+	OrderBackfill = "backfill"
 	// OrderFairShare decides on the queue first that has least of its share.
 	OrderFairShare = "fairshare"
 	// OrderLAS decides on who has had least first, in a few queues.
@@ -46,6 +49,11 @@ type Policy struct {
 	Elastic Elastic `json:"elastic,omitzero"`
 	// LAS are the parameters of OrderLAS.
 	LAS LAS `json:"las,omitzero"`
+	// Backfill says whether gangs that wait reserve a time, with any order.
+	Backfill Backfill `json:"backfill,omitzero"`
+	// Forecasts is for how many waiting gangs it is estimated when they start, the
+	// first ones in order; 0 means DefaultForecasts.
+	Forecasts int `json:"forecasts,omitempty"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -60,15 +68,20 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.LAS.Validate())
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.LAS.Validate(), p.Backfill.Validate())
+	if p.Forecasts < 0 {
+		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
+	}
 	return errors.Join(faults...)
 }
 
 // Holds is how many waiting gangs may keep nodes.
 func (p Policy) Holds() int {
 	switch {
-	case p.Order == OrderBestEffort:
+	case p.Order == OrderBestEffort && !p.Backfills():
 		return 0
+	case p.Backfills():
+		return p.reservations()
 	case p.MaxHolds == 0:
 		return DefaultMaxHolds
 	default:

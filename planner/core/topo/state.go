@@ -96,6 +96,13 @@ func (s *State) Keep(node, owner int32) Undo {
 	return u
 }
 
+// Try makes a row what is free on a node.
+func (s *State) Try(node int32, row Row) Undo {
+	u := s.save(node)
+	s.rows[node] = row
+	return u
+}
+
 // Revert undoes.
 func (s *State) Revert(u Undo) {
 	for i := len(s.journal) - 1; i >= int(u); i-- {

@@ -1,0 +1,338 @@
+package core
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// The time to come: what is free on each node later, when what runs has ended as
+// expected and those who are to start have started. Times count from the moment
+// of the decision.
+
+// eternity is the time of what never comes, and the run time of what never ends
+// or does not say.
+const eternity = time.Duration(math.MaxInt64)
+
+// stopTime is within what time something that is told to stop has stopped.
+const stopTime = time.Minute
+
+// minOverdue is how much longer a job is expected to run at least that has
+// outlived what was expected of it.
+const minOverdue = 5 * time.Minute
+
+// ahead is what a cycle knows of the time to come.
+type ahead struct {
+	c *cycle
+	// base is, by node, what is free as what runs now ends; nil: not looked at.
+	base [][]step
+	// ends are when jobs end.
+	ends map[jobKey]expiry
+	// on is, by node, what is given away of its time; booked says where that is so
+	// without a look at the map.
+	on     map[int32][]booking
+	booked []bool
+	// started is how many of the cycle's starts are booked.
+	started int
+	// bounds are when bookings begin that others keep clear of, in order.
+	bounds []time.Duration
+	curves map[curveKey]*curve
+	// members is what each node takes by a time, for the gang that is looked at.
+	members []int32
+	// work is how many more times it is looked up what a node takes.
+	work int
+	// timed is set once some of the time given away comes back.
+	timed bool
+	// odd counts the gangs of unequal members looked at.
+	odd int
+	// why is why starts are not known.
+	why map[unknownKey]string
+	// told is for how many gangs a start has been looked for.
+	told int
+	// lent is what the view of those who end in time shows.
+	lent lending
+}
+
+// step is what is free on a node from a time on.
+type step struct {
+	at  time.Duration
+	row topo.Row
+}
+
+// booking is a part of a node's time that is given away, from a time on and until
+// another.
+type booking struct {
+	from, until time.Duration
+	claim       topo.Claim
+	// closed: the whole node is.
+	closed bool
+	// kept: it is for a gang that waits, until it starts.
+	kept bool
+	// foreseen: nobody keeps clear of it; it is expected.
+	foreseen bool
+	// job is whom it is for, ahead of time; name what else it is for.
+	job  jobKey
+	name string
+	// queue may use it nevertheless; "" is no queue.
+	queue string
+}
+
+// maxWork bounds what is looked up in one cycle: a tenth of a second or so.
+const maxWork = 400_000
+
+// looksAhead reports whether anything is known of the time to come.
+func (c *cycle) looksAhead() bool { return c.timed || c.endings > 0 }
+
+// anyTimed reports whether it is known of any job how long it runs.
+func (p *Prepared) anyTimed() bool {
+	for _, j := range p.jobs {
+		if runs, _ := p.expected(j); runs < eternity {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *cycle) openAhead() *ahead {
+	if c.ahead == nil {
+		n := len(c.tree.Nodes)
+		c.ahead = &ahead{
+			c: c, base: make([][]step, n), ends: map[jobKey]expiry{}, on: map[int32][]booking{}, booked: make([]bool, n),
+			curves: map[curveKey]*curve{}, why: map[unknownKey]string{}, work: maxWork,
+		}
+	}
+	c.ahead.sync()
+	return c.ahead
+}
+
+// start is what this plan places, or promises to somebody.
+type start struct {
+	job    jobKey
+	claims []claimOn
+	runs   time.Duration
+}
+
+type claimOn struct {
+	node  int32
+	claim topo.Claim
+}
+
+// sync books what has been placed since.
+func (a *ahead) sync() {
+	for ; a.started < len(a.c.starts); a.started++ {
+		s := &a.c.starts[a.started]
+		for _, on := range s.claims {
+			a.book(on.node, booking{until: s.runs, claim: on.claim, job: s.job})
+		}
+	}
+}
+
+func (a *ahead) book(node int32, b booking) {
+	a.on[node] = append(a.on[node], b)
+	a.booked[node] = true
+	a.timed = a.timed || b.until < eternity
+	if b.foreseen || b.from <= 0 {
+		return
+	}
+	if at, known := slices.BinarySearch(a.bounds, b.from); !known {
+		a.bounds = slices.Insert(a.bounds, at, b.from)
+	}
+}
+
+// expiry is when a job ends, as far as is known.
+type expiry struct {
+	at time.Duration
+	// runs is what is expected of it, declared that its author says so, overdue
+	// that it has run for longer already.
+	runs              time.Duration
+	declared, overdue bool
+}
+
+// expected is how long a job runs: as its author says, else as others like it
+// have run, else as the policy says; eternity if nobody does, or it is a service.
+func (p *Prepared) expected(j *model.Job) (runs time.Duration, declared bool) {
+	switch {
+	case j.Type == typeService:
+		return eternity, false
+	case j.Duration > 0:
+		return j.Duration, true
+	case j.Estimate > 0:
+		return j.Estimate, false
+	case p.policy.Backfill.DefaultDuration > 0:
+		return p.policy.Backfill.DefaultDuration, false
+	}
+	return eternity, false
+}
+
+const typeService = "service"
+
+// endOf is when a job that runs ends. One that outlives what was expected of it
+// is expected to run for as long again, and so on: the estimate is put right
+// step by step as in Tsafrir, Etsion and Feitelson, Backfilling using
+// system-generated predictions rather than user runtime estimates, TPDS'07,
+// section 4.2, and stays the same between the steps.
+func (a *ahead) endOf(key jobKey) expiry {
+	if e, known := a.ends[key]; known {
+		return e
+	}
+	e := expiry{at: eternity, runs: eternity}
+	if j := a.c.jobs[key]; j != nil {
+		if e.runs, e.declared = a.c.expected(j); e.runs < eternity {
+			begun := j.Started
+			if begun.IsZero() {
+				begun = j.Submitted
+			}
+			ran, lasts := max(0, a.c.now.Sub(begun)), e.runs
+			if begun.IsZero() {
+				ran = 0
+			}
+			for e.overdue = lasts <= ran; lasts <= ran; {
+				lasts += max(lasts, minOverdue)
+			}
+			e.at = lasts - ran
+		}
+	}
+	a.ends[key] = e
+	return e
+}
+
+// endIsKnown reports whether it is known when somebody who holds something of a
+// node has gone.
+func (p *Prepared) endIsKnown(h *holder) bool {
+	j := p.jobs[h.job]
+	switch {
+	case h.on != nil && h.on.Lost:
+		return false
+	case isLeaving(j, h):
+		return true
+	case j == nil || h.stays:
+		return false
+	}
+	runs, _ := p.expected(j)
+	return runs < eternity
+}
+
+// leaves is when somebody who holds something of a node has gone.
+func (a *ahead) leaves(h *holder) time.Duration {
+	switch {
+	case !a.c.endIsKnown(h):
+		return eternity
+	case isLeaving(a.c.jobs[h.job], h):
+		if h.on != nil && !h.on.Until.IsZero() {
+			return max(stopTime, h.on.Until.Sub(a.c.now))
+		}
+		return stopTime
+	}
+	return a.endOf(h.job).at
+}
+
+// steps are what is free on a node as what runs now ends.
+func (a *ahead) steps(node int32) []step {
+	if a.base[node] != nil {
+		return a.base[node]
+	}
+	held := a.c.held[node]
+	times := make([]time.Duration, 1, len(held)+1)
+	gone := make([]time.Duration, len(held))
+	for i := range held {
+		gone[i] = a.leaves(&held[i])
+		if gone[i] < eternity {
+			times = append(times, gone[i])
+		}
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	empty := a.c.emptyRow(node)
+	out := make([]step, len(times))
+	for k, at := range times {
+		row := empty
+		for i := range held {
+			if gone[i] > at {
+				take(&row, held[i])
+			}
+		}
+		out[k] = step{at, row}
+	}
+	a.base[node] = out
+	return out
+}
+
+// baseAt is what is free at a time as what runs now ends.
+func (a *ahead) baseAt(node int32, at time.Duration) *topo.Row {
+	steps := a.steps(node)
+	k := len(steps) - 1
+	for steps[k].at > at {
+		k--
+	}
+	return &steps[k].row
+}
+
+// who looks at the time to come: a job of a queue, and whether it minds what is
+// only expected.
+type who struct {
+	self     jobKey
+	queue    string
+	foreseen bool
+}
+
+func (w who) minds(b *booking) bool {
+	return (w.foreseen || !b.foreseen) && (b.queue == "" || w.queue != b.queue) && !(b.kept && b.job == w.self)
+}
+
+// row is what of a node may be taken at a time by what then runs for so long:
+// what is free all the while.
+func (a *ahead) row(node int32, at, runs time.Duration, w who) topo.Row {
+	row := *a.baseAt(node, at)
+	if !a.booked[node] {
+		return row
+	}
+	list, over := a.on[node], eternity
+	if runs < eternity-at {
+		over = at + runs
+	}
+	meets := func(b *booking) bool { return w.minds(b) && b.from < over && b.until > at && b.from < b.until }
+	for i := range list {
+		b := &list[i]
+		if !meets(b) {
+			continue
+		}
+		row.Closed = row.Closed || b.closed
+		row.GPUs &^= b.claim.GPUs
+		if len(b.claim.Ports) > 0 {
+			row.Ports = topo.MergePorts(row.Ports, b.claim.Ports)
+		}
+	}
+	// CPU and memory are not told apart, so their least counts: at the beginning,
+	// and whenever something else begins.
+	row.Free = a.freeAt(node, at, list, meets)
+	for i := range list {
+		if b := &list[i]; meets(b) && b.from > at {
+			row.Free = least(row.Free, a.freeAt(node, b.from, list, meets))
+		}
+	}
+	return row
+}
+
+// freeAt is what is free beside GPUs at one time.
+func (a *ahead) freeAt(node int32, at time.Duration, list []booking, meets func(*booking) bool) model.Resources {
+	free := a.baseAt(node, at).Free
+	for i := range list {
+		if b := &list[i]; b.from <= at && b.until > at && meets(b) {
+			free.CPUMHz -= b.claim.Resources.CPUMHz
+			free.Cores -= b.claim.Resources.Cores
+			free.MemoryMiB -= b.claim.Resources.MemoryMiB
+			free.DiskMiB -= b.claim.Resources.DiskMiB
+		}
+	}
+	return free
+}
+
+func least(a, b model.Resources) model.Resources {
+	return model.Resources{
+		CPUMHz: min(a.CPUMHz, b.CPUMHz), Cores: min(a.Cores, b.Cores),
+		MemoryMiB: min(a.MemoryMiB, b.MemoryMiB), DiskMiB: min(a.DiskMiB, b.DiskMiB),
+	}
+}

@@ -1,0 +1,218 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// Backfill: the first gangs that wait get a reservation, a place and a time at
+// which they will start. Who comes behind them may use what is free until then,
+// if by its estimate it ends before, or does not use what the gang needs. With
+// one reservation that is EASY (Lifka, The ANL/IBM SP scheduling system,
+// JSSPP'95); with one for each gang it is conservative backfill (Mu'alem and
+// Feitelson, Utilization, predictability, workloads, and user runtime estimates
+// in scheduling the IBM SP2 with backfilling, TPDS 12(6), 2001). A reservation is
+// made anew in each plan, so what ends early is made use of at once.
+
+// reserve gives a gang that waits a place and a time. It is false where the time
+// is not known: then nodes are kept for it from now on.
+func (c *cycle) reserve(j *model.Job, g *gang) (kept, bool) {
+	a := c.openAhead()
+	o := a.foresee(j, g, who{})
+	if !o.known {
+		return kept{}, false
+	}
+	g.outlook = &o
+	a.told++
+	c.beginHolding()
+	k := kept{in: o.in, timed: true}
+	for _, on := range o.claims {
+		a.book(on.node, booking{from: o.at, until: o.until(), claim: on.claim, job: keyOf(j)})
+		c.keepClear(on.node)
+		k.nodes = append(k.nodes, on.node)
+	}
+	k.nodes = sortedNodes(k.nodes)
+	c.holds = append(c.holds, hold{job: keyOf(j)})
+	c.epoch++
+	return k, true
+}
+
+// keepClear shows of a node, to those who do not end in time, what nobody else
+// needs later.
+func (c *cycle) keepClear(node int32) {
+	state := c.views[viewNow].State
+	owner := state.Row(node).Owner
+	row := c.ahead.row(node, 0, eternity, who{})
+	row.Owner = owner
+	state.Try(node, row)
+}
+
+// keptNow notes what is kept for a gang from now on, until it starts.
+func (c *cycle) keptNow(j *model.Job, nodes []int32) {
+	if !c.looksAhead() {
+		return
+	}
+	a := c.openAhead()
+	for _, node := range nodes {
+		now := c.views[viewNow].State.Row(node)
+		b := booking{until: eternity, closed: now.Owner != 0, kept: true, job: keyOf(j)}
+		if !b.closed {
+			row := a.row(node, 0, eternity, who{})
+			b.claim = topo.Claim{GPUs: row.GPUs &^ now.GPUs, Resources: minus(row.Free, now.Free), Ports: now.Ports}
+		}
+		a.book(node, b)
+	}
+}
+
+// keptUntil notes when it starts.
+func (a *ahead) keptUntil(j *model.Job, nodes []string, at time.Duration) {
+	for _, id := range nodes {
+		node, _ := a.c.tree.Find(id)
+		for i := range a.on[node] {
+			if b := &a.on[node][i]; b.kept && b.job == keyOf(j) {
+				b.until = at
+			}
+		}
+	}
+}
+
+// lending is what the view shows of those who end in time.
+type lending struct {
+	open bool
+	// bound is how many of the bounds a borrower runs into, queue its queue where
+	// that matters.
+	bound int
+	queue string
+	// seen is up to which version of the view of all the nodes are alike.
+	seen int
+	// failed are those alike who did not fit, as of an epoch.
+	failed map[lateKey]int
+}
+
+type lateKey struct {
+	gang  possibleKey
+	bound int
+	queue string
+}
+
+// horizon counts the bounds that lie within a run time.
+func (a *ahead) horizon(runs time.Duration) int {
+	n := 0
+	for n < len(a.bounds) && a.bounds[n] < runs {
+		n++
+	}
+	return n
+}
+
+// placeInTime places a gang that ends before those start who have reserved the
+// place.
+func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
+	a := c.ahead
+	if a == nil || g.grown > 0 || len(a.bounds) == 0 && g.queue == "" {
+		return place.Result{}, false
+	}
+	a.sync()
+	bound := a.horizon(g.runs)
+	if bound == len(a.bounds) && g.queue == "" {
+		return place.Result{}, false
+	}
+	key, plain := keyOfGang(g)
+	late := lateKey{key, bound, g.queue}
+	if epoch, asked := a.lent.failed[late]; plain && asked && epoch == c.epoch {
+		return place.Result{}, false
+	}
+	if plain && len(g.unit.Parts) == 1 && g.queue == "" && !c.placeable(c.truth(), g) {
+		return place.Result{}, false
+	}
+	e := a.lend(bound, g.runs, g.queue)
+	mark := e.State.Mark()
+	r, ok := e.Place(g.unit)
+	e.State.Revert(mark)
+	if !ok {
+		if plain {
+			a.lent.failed[late] = c.epoch
+		}
+		return r, false
+	}
+	c.views[viewNow].Take(g.unit, r.Placed)
+	g.lent = true
+	return r, true
+}
+
+// lend shows what somebody may use who runs into that many bounds only.
+func (a *ahead) lend(bound int, runs time.Duration, queue string) *place.Engine {
+	e, all, l := a.c.views[viewLent], a.c.views[viewNow].State, &a.lent
+	if !l.open {
+		l.open, l.bound, l.seen, l.failed = true, -1, a.c.opened, map[lateKey]int{}
+	}
+	show := func(node int32) {
+		row := *all.Row(node)
+		if a.booked[node] {
+			owner := row.Owner
+			row = a.row(node, 0, runs, who{queue: queue})
+			row.Owner = owner
+		}
+		if old := e.State.Row(node); !sameRow(old, &row) {
+			e.State.Try(node, row)
+		}
+	}
+	changed, now, ok := all.Since(l.seen)
+	if !ok {
+		for node := range int32(all.Len()) {
+			show(node)
+		}
+	}
+	for _, node := range changed {
+		show(node)
+	}
+	if l.bound != bound || l.queue != queue {
+		for node := range a.on {
+			show(node)
+		}
+	}
+	l.bound, l.queue, l.seen = bound, queue, now
+	return e
+}
+
+func sameRow(a, b *topo.Row) bool {
+	if a.GPUs != b.GPUs || a.Free != b.Free || a.Owner != b.Owner || a.Closed != b.Closed || len(a.Ports) != len(b.Ports) {
+		return false
+	}
+	for i := range a.Ports {
+		if a.Ports[i] != b.Ports[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// borrows says, of a gang placed where others will start, who does first, and
+// until when it is expected to have ended.
+func (c *cycle) borrows(g *gang, placed []place.Placed) (b model.Backfill, any bool) {
+	first := eternity
+	for i := range placed {
+		p := &placed[i]
+		for k := range c.ahead.on[p.Node] {
+			o := &c.ahead.on[p.Node][k]
+			if o.foreseen || o.job.id == "" || o.from <= 0 || o.from >= first || len(p.GPUs) > 0 && o.claim.GPUs&maskOf(p.GPUs) == 0 {
+				continue
+			}
+			first = o.from
+			b = model.Backfill{For: model.JobName{Namespace: o.job.namespace, ID: o.job.id}, Start: c.now.Add(first), Until: c.now.Add(g.runs)}
+		}
+	}
+	return b, first < eternity
+}
+
+// borrowsReason says so.
+func (c *cycle) backfillReason(b *model.Backfill) string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf("; it is expected to have ended at %s, before %s starts there at %s",
+		clock(b.Until, c.now), jobName(jobKey{b.For.Namespace, b.For.ID}), clock(b.Start, c.now))
+}

@@ -1,0 +1,163 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+var (
+	easy         = Policy{Backfill: queue.Backfill{Mode: queue.BackfillEasy}}
+	conservative = Policy{Backfill: queue.Backfill{Mode: queue.BackfillConservative}}
+)
+
+// starts tells of each job of a plan when it starts, from now on: "H 2h", "S now",
+// "L ?" if it is not known.
+func starts(s *model.Snapshot, plan *model.Plan) string {
+	var out []string
+	for _, d := range plan.Decisions {
+		at := "?"
+		switch {
+		case d.Action == model.ActionAdmit && d.Backfill != nil:
+			at = "now, before " + d.Backfill.For.ID
+		case d.Action == model.ActionAdmit:
+			at = "now"
+		case !d.Detail.Start.IsZero():
+			at = span(d.Detail.Start.Sub(s.Now))
+		}
+		out = append(out, d.Job+" "+at)
+	}
+	return strings.Join(out, "; ")
+}
+
+// The examples are figures as in Mu'alem and Feitelson, TPDS 12(6), 2001, worked
+// by hand: nodes are of one GPU, time goes to the right.
+func TestBackfillByHand(t *testing.T) {
+	// a has two of six nodes for 2h, b one for 4h; three are free.
+	six := "b1 r1 n1 a\nb1 r1 n2 a\nb1 r1 n3 b\nb1 r1 n4 .\nb1 r1 n5 .\nb1 r1 n6 ."
+	// a has four of six nodes for 2h.
+	four := "b1 r1 n1 a\nb1 r1 n2 a\nb1 r1 n3 a\nb1 r1 n4 a\nb1 r1 n5 .\nb1 r1 n6 ."
+	racks := "b1 r1 n1 a\nb1 r1 n2 .\nb1 r2 n3 b\nb1 r2 n4 c"
+	tests := map[string]struct {
+		cluster, running, jobs string
+		policy                 Policy
+		want                   string
+	}{
+		// Five are free at 2h, so H starts then and leaves none over: only what has
+		// ended by then may pass.
+		"no extra nodes": {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nL 1x1 runs:3h\nS 1x1 runs:2h", easy, "H 2h; L 4h; S now, before H"},
+		// H needs four of those five: one may be used for longer.
+		"one extra node":                           {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 4x1 runs:3h\nL 1x1 runs:3h\nM 1x1 runs:3h\nS 1x1 runs:1h", easy, "H 2h; L now; M 3h; S now, before H"},
+		"who does not say how long ends never":     {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nU 1x1", easy, "H 2h; U 4h"},
+		"who does not say how long uses extra too": {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 4x1 runs:3h\nU 1x1", easy, "H 2h; U now"},
+		"what runs and does not say": {six, "a 50 0s\nb 50 0s runs:4h", "H 5x1 runs:3h\nS 1x1 runs:1h\nT 3x1 runs:1h", easy,
+			"H ?; S 4h; T ?"},
+		// H starts at 2h and leaves two. J takes them for 10h, and K, which needs all
+		// six, waits for J instead of H.
+		"EASY delays the second":        {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:10h", easy, "H 2h; K 5h; J now"},
+		"conservative delays none":      {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:10h", conservative, "H 2h; K 5h; J 7h"},
+		"conservative fills both holes": {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:5h\nI 1x1 runs:1h", conservative, "H 2h; K 5h; J now, before K; I 7h"},
+		"a depth of two":                {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:10h", Policy{Backfill: queue.Backfill{Mode: queue.BackfillEasy, Depth: 2}}, "H 2h; K 5h; J 7h"},
+		// Three nodes are free at 2h, but the first rack with two is r1 at 2h: n2 is
+		// not for who runs for longer, though it is one of two that H leaves over.
+		"topology in the reservation": {racks, "a 50 0s runs:2h\nb 50 0s runs:1h\nc 50 0s runs:5h", "H 2x1 require:rack runs:1h\nL 1x1 runs:3h\nS 1x1 runs:2h", easy, "H 2h; L 1h; S now, before H"},
+		"it has run for a while":      {six, "a 50 90m runs:2h\nb 50 1h runs:4h", "H 5x1 runs:3h\nS 1x1 runs:30m\nL 1x1 runs:31m", easy, "H 30m; S now, before H; L 3h"},
+		// a should have ended after 1h and has run for 90m: 2h are expected now.
+		"it has outlived its estimate": {six, "a 50 90m runs:1h\nb 50 0s runs:4h", "H 5x1 runs:3h", easy, "H 30m"},
+		"default duration":             {six, "a 50 0s\nb 50 0s", "H 5x1\nS 1x1 runs:1h", Policy{Backfill: queue.Backfill{Mode: queue.BackfillEasy, DefaultDuration: 2 * time.Hour}}, "H 2h; S now"},
+		"order backfill is EASY":       {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nL 1x1 runs:3h\nS 1x1 runs:2h", Policy{Order: queue.OrderBackfill}, "H 2h; L 4h; S now, before H"},
+		"with another order":           {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:1h\nL 1x1 runs:3h\nS 1x1 runs:2h", Policy{Order: queue.OrderSJF, Backfill: queue.Backfill{Mode: queue.BackfillEasy}}, "H 2h; S now, before H; L 3h"},
+		"off: kept from now on":        {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nS 1x1 runs:1h", Policy{}, "H 2h; S 4h"},
+		"groups that differ":           {"b1 r1 n1 aa..\nb1 r1 n2 bbbb", "a 50 0s runs:1h\nb 50 0s runs:2h", "H 1x3+1x4 runs:1h\nS 1x2 runs:2h\nL 1x2 runs:3h", easy, "H 2h; S now, before H; L 3h"},
+		"in one island":                {"b1 r1 n1 aa|.b\nb1 r1 n2 cccc", "a 50 0s runs:2h\nb 50 0s runs:3h\nc 50 0s runs:4h", "H 2x1 require:island runs:1h\nL 1x1 runs:9h", easy, "H 2h; L now"},
+		"the first placed ends first":  {"b1 r1 n1 ..", "", "A 1x1 runs:1h\nH 1x2 runs:1h\nS 1x1 runs:1h\nL 1x1 runs:2h", easy, "A now; H 1h; S now, before H; L 2h"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			describe(t, s, tt.running)
+			submit(t, s, tt.jobs)
+			plan := mustDecide(t, s, tt.policy)
+			checkPlan(t, s, plan)
+			if diff := cmp.Diff(tt.want, starts(s, plan)); diff != "" {
+				t.Errorf("starts (-want +got):\n%s", diff)
+				for _, d := range plan.Decisions {
+					t.Log(d.Job, d.Reason, d.Detail.Basis)
+				}
+			}
+		})
+	}
+}
+
+func TestForecastReasons(t *testing.T) {
+	tests := map[string]struct {
+		cluster, running, jobs string
+		set                    func(s *model.Snapshot)
+		policy                 Policy
+		want, basis            string
+	}{
+		"its author says so": {
+			"b1 r1 n1 aa..", "a 50 1h runs:2h", "H 1x4 runs:1h", nil, easy,
+			"needs 1 member with 4 GPUs; node b1/r1/n1 comes nearest with 2 GPUs free; reserved for it from its start on: n1; starts about 04:04 UTC in node b1/r1/n1 when a (est. 2h, by its author) has ended",
+			"when a (est. 2h, by its author) has ended",
+		},
+		"as others like it": {
+			"b1 r1 n1 aa..", "a 50 1h", "H 1x4 runs:1h", func(s *model.Snapshot) { s.Jobs[0].Estimate = 90 * time.Minute }, Policy{},
+			"needs 1 member with 4 GPUs; node b1/r1/n1 comes nearest with 2 GPUs free; it can start when n1 has room (a holds 2 GPUs); kept for it: n1; starts about 03:34 UTC in node b1/r1/n1 when a (est. 1h30m, as others like it) has ended",
+			"when a (est. 1h30m, as others like it) has ended",
+		},
+		"tomorrow, outlived": {
+			"b1 r1 n1 aa\nb1 r1 n2 bb", "a 50 25h runs:24h\nb 50 1h runs:24h", "H 2x2 runs:1h", nil, easy,
+			"needs 2 members with 2 GPUs each (4 GPUs); rack b1/r1 has room for 0 of 2 now; reserved for it from its start on: n1, n2; starts about Jan 3 02:04 UTC in rack b1/r1 when a (est. 24h, by its author, outlived), b (est. 24h, by its author) have ended",
+			"",
+		},
+		"nobody says": {
+			"b1 r1 n1 aa..", "a 50 1h", "H 1x4 runs:1h", nil, easy, "",
+			"unknown: nobody says how long a will run; set caravan_duration in them",
+		},
+		"a service": {
+			"b1 r1 n1 AA..", "", "H 1x4 runs:1h", nil, easy, "",
+			"unknown: nothing says when what it waits for ends",
+		},
+		"stopping": {
+			"b1 r1 n1 aa..", "a 50 1h", "H 1x4 runs:1h", func(s *model.Snapshot) { s.Jobs[0].State = model.StateStopping }, easy, "",
+			"when a (stopping) has ended",
+		},
+		"not so many": {
+			"b1 r1 n1 aa..", "a 50 1h runs:2h", "K 1x4 runs:1h\nH 1x4 runs:1h", nil, Policy{Forecasts: 1}, "",
+			"not estimated: it is for the first 1 that wait",
+		},
+		"ahead of it": {
+			"b1 r1 n1 aa..", "a 50 1h runs:2h", "K 1x4 runs:1h\nH 1x4 runs:1h", nil, Policy{}, "",
+			"when K (ahead of it, est. 1h, by its author) has ended",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			describe(t, s, tt.running)
+			submit(t, s, tt.jobs)
+			if tt.set != nil {
+				tt.set(s)
+			}
+			plan := mustDecide(t, s, tt.policy)
+			d := plan.Decisions[slices.IndexFunc(plan.Decisions, func(d model.Decision) bool { return d.Job == "H" })]
+			if tt.want != "" && d.Reason != tt.want {
+				t.Errorf("reason (-want +got):\n%s", cmp.Diff(tt.want, d.Reason))
+			}
+			if tt.basis != "" && d.Detail.Basis != tt.basis {
+				t.Errorf("basis (-want +got):\n%s", cmp.Diff(tt.basis, d.Detail.Basis))
+			}
+			if tt.want == "" && tt.basis == "" {
+				t.Error(fmt.Sprint(d))
+			}
+		})
+	}
+}

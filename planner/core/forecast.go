@@ -1,0 +1,362 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
+
+// outlook is when and where a gang is expected to start, and why then.
+type outlook struct {
+	known  bool
+	at     time.Duration
+	runs   time.Duration
+	claims []claimOn
+	in     domainFit
+	// basis says what it follows from, or why it is not known.
+	basis string
+}
+
+// maxTries is at how many times a gang is tried that may not fit where each of
+// its groups does, and maxOdd for how many such gangs in one cycle.
+const (
+	maxTries = 6
+	maxOdd   = 16
+)
+
+// foresee finds out when a gang could start first, and where.
+func (a *ahead) foresee(j *model.Job, g *gang, w who) outlook {
+	o := outlook{runs: g.runs}
+	switch {
+	case g.unit.Only != nil || g.astray || g.grown > 0:
+		o.basis = "unknown: it has to be where its other members are"
+		return o
+	case a.c.endings == 0 && !a.timed:
+		o.basis = "unknown: " + a.unknown(g, false)
+		return o
+	case a.work <= 0:
+		o.basis = "not estimated: too much is to be looked at in one decision"
+		return o
+	case !g.plain() && a.odd >= maxOdd:
+		o.basis = fmt.Sprintf("not estimated: it is for the first %d gangs of unequal members only", maxOdd)
+		return o
+	case !g.plain():
+		a.odd++
+	}
+	w.queue, w.self = g.queue, keyOf(j)
+	tries := 0
+	a.eachTime(g, g.runs, w, func(at time.Duration, where []domainFit) bool {
+		for _, f := range where {
+			claims, ok := a.locate(g, at, f, w)
+			if ok {
+				o.known, o.at, o.claims, o.in = true, at, claims, f
+				return false
+			}
+			if tries++; tries == maxTries {
+				return false
+			}
+		}
+		return true
+	})
+	if o.known = o.known && o.at > 0; !o.known {
+		o.basis, o.claims = "unknown: "+a.unknown(g, tries > 0), nil
+		return o
+	}
+	if len(o.claims) > 0 && o.in.path == "" {
+		o.in = a.c.fitAround(o.claims)
+	}
+	o.basis = a.basisOf(j, &o, w)
+	return o
+}
+
+// fitAround is the smallest domain around claims.
+func (c *cycle) fitAround(claims []claimOn) domainFit {
+	lo, hi := claims[0].node, claims[0].node
+	for _, on := range claims {
+		lo, hi = min(lo, on.node), max(hi, on.node)
+	}
+	if lo == hi {
+		return places{node: true}.fit(c, lo)
+	}
+	return places{}.fit(c, c.domainAround(lo, hi))
+}
+
+// locate finds places for a gang in a domain at a time.
+func (a *ahead) locate(g *gang, at time.Duration, f domainFit, w who) ([]claimOn, bool) {
+	e := a.c.views[viewAhead]
+	mark := e.State.Mark()
+	defer e.State.Revert(mark)
+	if g.plain() {
+		return a.locateAlike(g, at, f, w)
+	}
+	for node := f.lo; node < f.hi; node++ {
+		e.State.Try(node, a.row(node, at, g.runs, w))
+	}
+	unit := *g.unit
+	if f.domain >= 0 {
+		unit.Within = f.domain
+	} else {
+		unit.Within = a.c.tree.Nodes[f.node].Leaf
+	}
+	r, ok := e.Place(&unit)
+	if !ok {
+		return nil, false
+	}
+	return a.c.claimsOf(&unit, r.Placed), true
+}
+
+// locateAlike finds places for equal members: first where something becomes free
+// until then, so that as little as can be is kept of what is free already. That
+// leaves to others what are the extra nodes of EASY (Mu'alem and Feitelson,
+// TPDS'01, section 2.2).
+func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]claimOn, bool) {
+	e, part := a.c.views[viewAhead], g.unit.Parts[0]
+	island := g.unit.Topology.Mode == model.TopologyRequire && g.unit.Topology.Level == model.LevelIsland
+	var claims []claimOn
+	var nodes []int32
+	for node := f.lo; node < f.hi; node++ {
+		if a.members[node] > 0 {
+			nodes = append(nodes, node)
+		}
+	}
+	left, rows := part.Count, map[int32]topo.Row{}
+	put := func(node int32, limit uint64) {
+		before, known := rows[node]
+		if !known {
+			before = a.row(node, at, g.runs, w)
+			e.State.Try(node, before)
+		}
+		left -= e.PutInto(part.Request, node, left, limit)
+		after := *e.State.Row(node)
+		rows[node] = after
+		claim := topo.Claim{GPUs: before.GPUs &^ after.GPUs, Resources: minus(before.Free, after.Free), Ports: part.Request.Ports}
+		if after.GPUs != before.GPUs || after.Free != before.Free {
+			claims = append(claims, claimOn{node, claim})
+		}
+	}
+	if part.Request.GPUs > 0 && !island {
+		for _, node := range nodes {
+			if left == 0 {
+				break
+			}
+			if fresh := a.baseAt(node, at).GPUs &^ a.baseAt(node, 0).GPUs; fresh != 0 {
+				put(node, fresh)
+			}
+		}
+	}
+	slices.SortStableFunc(nodes, func(x, y int32) int { return cmp.Compare(a.members[x], a.members[y]) })
+	for _, node := range nodes {
+		if left == 0 {
+			break
+		}
+		for _, limit := range a.limits(node, island) {
+			put(node, limit)
+		}
+	}
+	return claims, left == 0
+}
+
+// limits are the GPUs of a node that members may be among.
+func (a *ahead) limits(node int32, island bool) []uint64 {
+	if !island {
+		return []uint64{^uint64(0)}
+	}
+	return a.c.tree.Nodes[node].Shape.Islands
+}
+
+func minus(a, b model.Resources) model.Resources {
+	return model.Resources{CPUMHz: a.CPUMHz - b.CPUMHz, Cores: a.Cores - b.Cores, MemoryMiB: a.MemoryMiB - b.MemoryMiB, DiskMiB: a.DiskMiB - b.DiskMiB}
+}
+
+// basisOf says on what a start rests: who has to end for it.
+func (a *ahead) basisOf(j *model.Job, o *outlook, w who) string {
+	latest := time.Duration(-1)
+	var names []string
+	note := func(at time.Duration, name string) {
+		if at <= 0 || at > o.at || at < latest {
+			return
+		}
+		if at > latest {
+			latest, names = at, names[:0]
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, on := range o.claims {
+		for i := range a.c.held[on.node] {
+			h := &a.c.held[on.node][i]
+			if on.claim.GPUs == 0 || h.gpus&on.claim.GPUs != 0 {
+				note(a.leaves(h), a.endText(j, h))
+			}
+		}
+		for i := range a.on[on.node] {
+			b := &a.on[on.node][i]
+			if w.minds(b) && (b.closed || on.claim.GPUs == 0 || b.claim.GPUs&on.claim.GPUs != 0) {
+				note(b.until, a.bookedText(b))
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "others of its queue ahead of it"
+	}
+	slices.Sort(names)
+	have := "has"
+	if len(names) > 1 {
+		have = "have"
+	}
+	return nameList(names) + " " + have + " ended"
+}
+
+// endText names who holds something, and says how its end is known.
+func (a *ahead) endText(j *model.Job, h *holder) string {
+	name := a.c.holderName(j, h.job, h.alloc)
+	if isLeaving(a.c.jobs[h.job], h) {
+		return name + " (stopping)"
+	}
+	return name + " (" + a.endOf(h.job).String() + ")"
+}
+
+func (a *ahead) bookedText(b *booking) string {
+	if b.job.id == "" {
+		return b.name
+	}
+	runs := "ahead of it"
+	if j := a.c.jobs[b.job]; j != nil {
+		if d, declared := a.c.expected(j); d < eternity {
+			runs += ", " + expiry{runs: d, declared: declared}.String()
+		}
+	}
+	return jobName(b.job) + " (" + runs + ")"
+}
+
+// String says how long something is expected to run, and who says so.
+func (e expiry) String() string {
+	by := "as others like it"
+	if e.declared {
+		by = "by its author"
+	}
+	text := fmt.Sprintf("est. %s, %s", span(e.runs), by)
+	if e.overdue {
+		text += ", outlived"
+	}
+	return text
+}
+
+// span says a duration without what is 0 of it.
+func span(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		d = d.Round(time.Minute)
+	case d >= time.Second:
+		d = d.Round(time.Second)
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// unknown says why it is not known when a gang starts.
+func (a *ahead) unknown(g *gang, tried bool) string {
+	if tried {
+		return "each of its groups will have room, but not all of them together as far as can be seen"
+	}
+	key := unknownKey{g.unit.Within, g.gpus > 0}
+	if known, asked := a.why[key]; asked {
+		return known
+	}
+	d := a.c.tree.Domains[key.within]
+	var names []string
+	for node := d.Lo; node < d.Hi && len(names) <= maxNames; node++ {
+		for i := range a.c.held[node] {
+			h := &a.c.held[node][i]
+			if j := a.c.jobs[h.job]; j != nil && j.Type != typeService && (h.gpus != 0 || g.gpus == 0) && a.leaves(h) == eternity && !slices.Contains(names, jobName(h.job)) {
+				names = append(names, jobName(h.job))
+			}
+		}
+	}
+	text := "nothing says when what it waits for ends"
+	if len(names) > 0 {
+		text = "nobody says how long " + strings.Join(names[:min(len(names), maxNames)], ", ")
+		if len(names) > maxNames {
+			text += " and others"
+		}
+		text += " will run; set caravan_duration in them"
+	}
+	a.why[key] = text
+	return text
+}
+
+type unknownKey struct {
+	within int32
+	gpus   bool
+}
+
+// clock says a time to come.
+func clock(t, now time.Time) string {
+	t, now = t.UTC(), now.UTC()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04 UTC")
+	}
+	return t.Format("Jan 2 15:04 UTC")
+}
+
+// foretell adds to what a gang is told when it is expected to start, and books
+// that for those behind it.
+func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
+	if !w.forRoom || w.detail.Code == codePreempting || g.grown > 0 {
+		return
+	}
+	a := c.openAhead()
+	o := g.outlook
+	if o == nil {
+		if most := c.policy.MaxForecasts(); a.told >= most {
+			if most > 0 {
+				w.detail.Basis = fmt.Sprintf("not estimated: it is for the first %d that wait", most)
+			}
+			return
+		}
+		a.told++
+		found := a.foresee(j, g, who{foreseen: true})
+		o = &found
+		for _, on := range o.claims {
+			a.book(on.node, booking{from: o.at, until: o.until(), claim: on.claim, foreseen: true, job: keyOf(j)})
+		}
+	}
+	w.detail.Basis = o.basis
+	if !o.known {
+		return
+	}
+	a.keptUntil(j, w.detail.Held, o.at)
+	at := c.now.Add(o.at)
+	w.detail.Start, w.detail.Basis = at, "when "+o.basis
+	w.reason += fmt.Sprintf("; starts about %s in %s when %s", clock(at, c.now), domainName(o.in.level, o.in.path), o.basis)
+}
+
+// until is when it will have ended.
+func (o *outlook) until() time.Duration {
+	if o.runs >= eternity-o.at {
+		return eternity
+	}
+	return o.at + o.runs
+}
+
+// claimsOf is what placed members take of their nodes.
+func (c *cycle) claimsOf(u *place.Unit, placed []place.Placed) []claimOn {
+	out := make([]claimOn, len(placed))
+	for i := range placed {
+		out[i] = claimOn{placed[i].Node, c.views[viewNow].Claim(u, &placed[i])}
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The modes of backfill.
+const (
+	// BackfillEasy gives a reservation to the first gang that waits: others pass it
+	// if they do not delay it (Lifka, The ANL/IBM SP scheduling system, JSSPP'95).
+	BackfillEasy = "easy"
+	// BackfillConservative gives one to each: nobody delays any of those ahead
+	// (Mu'alem and Feitelson, TPDS 12(6), 2001).
+	BackfillConservative = "conservative"
+	// BackfillOff keeps nodes for those who wait, whatever others are expected to
+	// run.
+	BackfillOff = "off"
+)
+
+// BackfillModes are all of them.
+var BackfillModes = [...]string{BackfillOff, BackfillEasy, BackfillConservative}
+
+// Backfill says how gangs that wait reserve their time.
+type Backfill struct {
+	// Mode is one of BackfillModes; "" means off, with OrderBackfill easy.
+	Mode string `json:"mode,omitempty"`
+	// Depth is how many gangs have a reservation at once, the first ones in order;
+	// 0 means one with easy, and as many as may keep nodes with conservative.
+	Depth int `json:"depth,omitempty"`
+	// DefaultDuration is how long a batch job is expected to run of which nobody
+	// says it; 0 means that nothing is expected of it.
+	DefaultDuration time.Duration `json:"default_duration_ns,omitempty"`
+	// Reclaim: what was placed on an estimate where another one is to start, and
+	// has not ended when it should have, gives way to that one, if jobs give way
+	// at all.
+	Reclaim bool `json:"reclaim,omitempty"`
+}
+
+// DefaultForecasts bounds the work that estimates cost.
+const DefaultForecasts = 64
+
+// Validate reports every fault.
+func (b Backfill) Validate() error {
+	var faults []error
+	switch b.Mode {
+	case "", BackfillOff, BackfillEasy, BackfillConservative:
+	default:
+		faults = append(faults, fmt.Errorf("%w: backfill.mode %q: want one of %q", ErrPolicy, b.Mode, BackfillModes))
+	}
+	if b.Depth < 0 {
+		faults = append(faults, fmt.Errorf("%w: backfill.depth %d: want 0 or more", ErrPolicy, b.Depth))
+	}
+	if b.DefaultDuration < 0 {
+		faults = append(faults, fmt.Errorf("%w: backfill.default_duration %s: want 0 or more", ErrPolicy, b.DefaultDuration))
+	}
+	return errors.Join(faults...)
+}
+
+// Backfills reports whether gangs reserve a time.
+func (p Policy) Backfills() bool { return p.mode() != BackfillOff }
+
+func (p Policy) mode() string {
+	switch {
+	case p.Backfill.Mode != "":
+		return p.Backfill.Mode
+	case p.Order == OrderBackfill:
+		return BackfillEasy
+	default:
+		return BackfillOff
+	}
+}
+
+// reservations is how many gangs have one at once.
+func (p Policy) reservations() int {
+	switch {
+	case p.Backfill.Depth > 0:
+		return p.Backfill.Depth
+	case p.mode() == BackfillEasy:
+		return 1
+	case p.MaxHolds > 0:
+		return p.MaxHolds
+	default:
+		return DefaultMaxHolds
+	}
+}
+
+// MaxForecasts is for how many waiting gangs a start is estimated.
+func (p Policy) MaxForecasts() int {
+	if p.Forecasts == 0 {
+		return DefaultForecasts
+	}
+	return p.Forecasts
+}
