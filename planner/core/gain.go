@@ -33,7 +33,7 @@ const asFast = 0.99
 // none: with as few as make it about as fast as it can be, if that is faster by
 // enough and repays the change of its size in the time that it may still run.
 func (c *cycle) worth(g *grower, policy queue.Elastic) (int, gain) {
-	curve := c.curveOf(g.job)
+	curve := c.speedOf(g.job)
 	before := curve.At(c.configOf(g, 0)).Rate
 	rates := make([]float64, len(g.placed)+1)
 	for n := range rates {
@@ -86,9 +86,6 @@ func (c *cycle) left(j *model.Job) (time.Duration, string) {
 	}
 	return ran, "as long again as it has run"
 }
-
-// curveOf is what is known of a job's speed; nil for nothing.
-func (c *cycle) curveOf(j *model.Job) *speed.Curve { return speed.New(j.Speed, j.Models) }
 
 // configOf is a gang with its first n new members, as its speed depends on it.
 func (c *cycle) configOf(g *grower, n int) speed.Config {

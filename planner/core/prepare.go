@@ -72,6 +72,8 @@ type Prepared struct {
 	some [someCount]map[jobKey]*model.Job
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
+	// speeds are the curves of jobs, by what they were made of.
+	speeds map[jobKey]knownSpeed
 	// accounts is what jobs use, by queue; nil where there are no queues.
 	accounts *accounts
 	// scratch is what decisions use again.

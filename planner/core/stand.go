@@ -83,6 +83,7 @@ func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
 	}
 	if len(j.Groups) == 1 && j.Groups[0].Max > 0 {
 		e.Min, e.Max = max(1, j.Groups[0].Min), j.Groups[0].Max
+		e.Speed = c.speedOf(j)
 	}
 	e.Members, e.Held = c.inPlace(j)
 	e.Running = e.Members > 0

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/speed"
 )
 
 // Discipline orders jobs by more than their age. Each has a file of its own,
@@ -59,6 +60,8 @@ type Entry struct {
 	Rest time.Duration
 	// Left is how long it may still run.
 	Left Estimate
+	// Speed is what is known of the speed of an elastic gang; nil if nothing is.
+	Speed *speed.Curve
 }
 
 // Estimate is what is thought of a job's run time.
@@ -112,6 +115,8 @@ var orders = [...]order{
 	{name: OrderSJF},
 	{name: OrderFairShare},
 	{name: OrderLAS, discipline: newLAS, preemptive: true, back: true},
+	{name: OrderGoodput, discipline: newGoodput},
+	{name: OrderMarginal, discipline: newMarginal},
 	{name: OrderBackfill},
 }
 

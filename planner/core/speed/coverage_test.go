@@ -78,7 +78,7 @@ func TestCoverage(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			var within, twice, all float64
 			var off []float64
-			for range 300 {
+			for range 120 {
 				job := drawTruth(r)
 				s := &model.Speed{Unit: model.UnitSteps}
 				for _, size := range test.seen {

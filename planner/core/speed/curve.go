@@ -156,6 +156,28 @@ func beside(relative []model.ModelSpeed, name, other string) float64 {
 	return 1
 }
 
+// Sized is the configuration that a gang of that size is expected to have: the
+// model of GPU that it was measured on most, and the level that it had at the
+// nearest size.
+func (c *Curve) Sized(members, gpus int) Config {
+	out := Config{Members: members, GPUs: gpus}
+	if c == nil || len(c.samples) == 0 {
+		return out
+	}
+	out.Model = c.samples[0].Model
+	near := math.Inf(1)
+	for i := range c.samples {
+		at := configOf(&c.samples[i])
+		if far := math.Abs(math.Log(at.width() / out.width())); far < near {
+			near, out.Level = far, at.Level
+		}
+	}
+	if members <= 1 {
+		out.Level = min(out.Level, Node)
+	}
+	return out
+}
+
 // modelError is how far the speed of a model of GPU is from what was said of it
 // or, where nothing was, from that of the others.
 const modelError = 0.3
