@@ -25,6 +25,8 @@ type admission struct {
 	// record is the job's record if it was only just made.
 	record *record.Record
 	job    *job
+	// sized: the members are beyond the counts, by Caravan's own decision.
+	sized bool
 }
 
 // run admits the job: Nomad is asked whether it would place the members as
@@ -123,6 +125,9 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	if len(grown) > 0 {
 		rec.Growth = rec.Growth.With(grown)
 		rec.Growth.Index = deref(j.cur.JobModifyIndex)
+	}
+	if a.sized {
+		rec.Sized(a.round.view.Taken, j.sizes(rec.Members))
 	}
 	rec.Rollout = j.turnedTo(fit).Rollout
 	j.ended(rec)

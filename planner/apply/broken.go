@@ -91,7 +91,7 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 		return j.step(KindNote, step.Reason)
 	}
 	step.Put = j.next(reason)
-	step.Put.Phase, step.Put.Unpinned, step.Put.Growth = record.PhaseRollback, false, nil
+	step.Put.Phase, step.Put.Unpinned, step.Put.Growth, step.Put.Sizes = record.PhaseRollback, false, nil, nil
 	step.Put.End(j.now(), true, reason)
 	step.Put.RetryAfter, step.Put.KeepSize, step.Put.GangFailures = time.Time{}, "", nil
 	step.Put.TakeRecalls(func(string) bool { return true })
@@ -122,6 +122,7 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	put := j.next(reason)
 	put.RetryAfter = time.Time{}
 	put.Growth = put.Growth.Without(func(group string) bool { return groups[group] })
+	put.WithoutSizes(func(group string) bool { return groups[group] })
 	gaveUp := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if !groups[name] {

@@ -49,8 +49,8 @@ func NewExecutor(client *api.Client, records Records, opts Options) *Executor {
 func (e *Executor) Due() time.Time { return e.checker.Due() }
 
 // Execute brings Nomad closer to what is intended: first what the Checker
-// finds to be done, then the plan's preemptions and its admissions, in their
-// order. plan may be nil. Jobs that a step has changed are admitted only after
+// finds to be done, then the plan's preemptions, its admissions and its resizes, in
+// their order. plan may be nil. Jobs that a step has changed are admitted only after
 // the next look. It returns one result for each thing that was tried.
 func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Plan) []Result {
 	steps := e.checker.Check(v)
@@ -102,6 +102,17 @@ func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Pla
 			run = a.runCanaries
 		}
 		if result := run(ctx, k); result != nil {
+			touched[k] = result.Changed
+			results = append(results, *result)
+		}
+	}
+	for i := range plan.Resizes {
+		size := &plan.Resizes[i]
+		k := key{cmp.Or(size.Namespace, api.DefaultNamespace), size.Job}
+		if touched[k] || halted(results) {
+			continue
+		}
+		if result := e.size(ctx, r, size); result != nil {
 			touched[k] = result.Changed
 			results = append(results, *result)
 		}

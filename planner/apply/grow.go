@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
 	"github.com/caravan-sched/caravan/planner/rewrite"
@@ -135,7 +134,7 @@ func (j *job) growing(bad []trouble) (step *Step, is bool) {
 // now.
 func (j *job) lowered() bool {
 	return slices.ContainsFunc(j.rec.Original.TaskGroups, func(g *api.TaskGroup) bool {
-		return len(j.rec.Growth.Fresh[deref(g.Name)]) > 0 && count(j.states, deref(g.Name)) > gangspec.Count(g)
+		return len(j.rec.Growth.Fresh[deref(g.Name)]) > 0 && count(j.states, deref(g.Name)) > j.size(g)
 	})
 }
 

@@ -72,10 +72,13 @@ func (j *job) giveMembers(p model.Preemption) *Step {
 	if !j.gangs() || j.rec.Rollout != nil || j.rec.Unpinned || !j.rewritable() {
 		return nil
 	}
-	leave := map[rewrite.Place]bool{}
+	// Nomad says which index is on which node, and such members have theirs alone.
+	type seat struct{ group, node string }
+	leave := map[seat]bool{}
 	for _, m := range p.Members {
-		leave[rewrite.Place{Group: m.Group, Index: m.Index}] = true
+		leave[seat{m.Group, m.Node}] = true
 	}
+	leaves := func(s observe.MemberState) bool { return leave[seat{s.Member.Group, s.Member.Node}] }
 	var stay []observe.MemberState
 	var gone []trouble
 	for i := range j.m.Model.Groups {
@@ -87,7 +90,7 @@ func (j *job) giveMembers(p model.Preemption) *Step {
 			if members[k] = s.Member; s.State != observe.AllocPlaced {
 				return nil
 			}
-			if !leave[placeOf(s)] {
+			if !leaves(s) {
 				left++
 			}
 		}
@@ -96,7 +99,7 @@ func (j *job) giveMembers(p model.Preemption) *Step {
 			continue
 		}
 		for _, s := range of[:left] {
-			if leave[placeOf(s)] {
+			if leaves(s) {
 				return nil // Nomad would stop another one
 			}
 		}
@@ -112,7 +115,7 @@ func (j *job) giveMembers(p model.Preemption) *Step {
 		return nil
 	}
 	step := j.resize(stay, p.Reason)
-	if step != nil && step.Put != nil {
+	if step != nil && step.Put != nil && p.For != (model.JobName{}) {
 		j.noteGiven(step, p, gone)
 	}
 	return step
@@ -126,7 +129,7 @@ func (j *job) noteGiven(step *Step, p model.Preemption, leave []trouble) {
 	}
 	seen := map[model.Preempted]bool{}
 	for _, t := range leave {
-		gave := model.Preempted{At: j.now(), Namespace: p.For.Namespace, By: p.For.ID}
+		gave := model.Preempted{At: j.now(), Namespace: p.For.Namespace, By: p.For.ID, Returned: p.Returned}
 		switch j.m.Model.Gang {
 		case model.GangGroup:
 			gave.Group = t.member.Member.Group

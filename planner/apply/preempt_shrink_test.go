@@ -44,7 +44,13 @@ func TestGiveMembers(t *testing.T) {
 				Namespace: "default", Job: "low", Action: model.ActionShrink, For: model.JobName{Namespace: "default", ID: "high"}, Reason: "gives members to high",
 			}}}
 			for _, index := range test.leave {
-				plan.Preemptions[0].Members = append(plan.Preemptions[0].Members, model.Member{Group: "w", Index: index})
+				m := model.Member{Group: "w", Index: index, Node: "elsewhere"}
+				for _, have := range f.records["default/low"].Members {
+					if have.Index == index {
+						m.Node = have.Node
+					}
+				}
+				plan.Preemptions[0].Members = append(plan.Preemptions[0].Members, m)
 			}
 			results := e.Execute(t.Context(), v, plan)
 			did := slices.ContainsFunc(results, func(r apply.Result) bool { return r.Kind == apply.KindPreempt && r.Changed && r.Err == nil })

@@ -3,6 +3,7 @@ package apply
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ func (j *job) shrink() *Step {
 	var stay, leave []observe.MemberState
 	for _, g := range j.rec.Original.TaskGroups {
 		of := j.of(deref(g.Name))
-		n := gangspec.Count(g)
+		n := j.size(g)
 		if len(of) <= n {
 			stay = append(stay, of...)
 			continue
@@ -116,6 +117,26 @@ func (j *job) shrink() *Step {
 		len(stay)+len(leave), len(stay)))
 }
 
+// size is how many members a group may have: as many as its count says, or as
+// Caravan has decided if that is more.
+func (j *job) size(g *api.TaskGroup) int {
+	return max(gangspec.Count(g), j.rec.Sizes[deref(g.Name)])
+}
+
+// sizes are those of the groups that have more members than their counts.
+func (j *job) sizes(members []model.Member) map[string]int {
+	out := map[string]int{}
+	for _, m := range members {
+		out[m.Group]++
+	}
+	for _, g := range j.rec.Original.TaskGroups {
+		if out[deref(g.Name)] <= gangspec.Count(g) {
+			delete(out, deref(g.Name))
+		}
+	}
+	return out
+}
+
 // of are the states of a group's members.
 func (j *job) of(group string) []observe.MemberState {
 	return slices.DeleteFunc(slices.Clone(j.states), func(s observe.MemberState) bool { return s.Member.Group != group })
@@ -130,6 +151,9 @@ func (j *job) gangs() bool {
 func (j *job) resize(stay []observe.MemberState, reason string) *Step {
 	put := j.next(reason)
 	put.Members = j.renumbered(stay)
+	sizes := j.sizes(put.Members)
+	maps.DeleteFunc(sizes, func(group string, n int) bool { return n > j.rec.Sizes[group] }) // the user's doing
+	put.Sized(j.now(), sizes)
 	pinned, err := j.pin(put, put.Members)
 	if err != nil {
 		return j.stuck(fmt.Sprintf("%s; and the others cannot be pinned without them: %v", reason, err))

@@ -395,16 +395,24 @@ func TestResizeAtRandom(t *testing.T) {
 		job := elasticJob("service", gang, 2, 1, 5)
 		f.submit(job)
 		e := apply.NewExecutor(f.client, f, options())
+		grow := gang != "none" && rapid.Bool().Draw(rt, "grows by itself, too")
+		wanted := func(m *observe.Managed) int {
+			return max(*m.Record.Original.TaskGroups[0].Count, m.Record.Sizes["w"])
+		}
 		// It is enough when all is as it is to be, and stays so for some turns.
 		settle := func(turns int) {
 			quiet := 0
 			for range turns {
 				v, before := f.view(), f.writes
-				e.Execute(t.Context(), v, decide(f, v))
+				plan := decide(f, v)
+				if grow {
+					plan = grows(f, v, 5)
+				}
+				e.Execute(t.Context(), v, plan)
 				f.oneHolder()
 				f.tick()
 				quiet++
-				if m, _ := v.Job("default", "train"); f.writes > before || m.Record == nil || !settledJob("train", *m.Record.Original.TaskGroups[0].Count)(v) {
+				if m, _ := v.Job("default", "train"); f.writes > before || m.Record == nil || !settledJob("train", wanted(m))(v) {
 					quiet = 0
 				}
 				if quiet > 4 {
@@ -431,7 +439,7 @@ func TestResizeAtRandom(t *testing.T) {
 			clear(f.unusable)
 			settle(60)
 			m, _ := f.view().Job("default", "train")
-			want := *m.Record.Original.TaskGroups[0].Count
+			want := wanted(m)
 			after := f.running()
 			stay := 0
 			for id := range before {

@@ -286,7 +286,7 @@ func (c *cycle) chargeSurplus() []model.Resize {
 	}
 	var list []*model.Job
 	for _, j := range c.jobsOf(someElastic) {
-		if surplusMembers(j) != nil && c.yield.chosen(keyOf(j)) == "" {
+		if c.surplusMembers(j) != nil && c.yield.chosen(keyOf(j)) == "" {
 			list = append(list, j)
 		}
 	}
@@ -306,7 +306,7 @@ func (c *cycle) chargeSurplusOf(j *model.Job) []model.Resize {
 	home := c.accounts.tree.HomeOf(j)
 	leave := map[string]*model.Resize{}
 	var refusal *queue.Refusal
-	for _, m := range slices.Backward(surplusMembers(j)) {
+	for _, m := range slices.Backward(c.surplusMembers(j)) {
 		node, ok := c.tree.Find(m.Node)
 		if !ok {
 			continue

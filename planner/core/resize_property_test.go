@@ -149,9 +149,13 @@ func firstWaiting(plan *model.Plan) model.Decision {
 func withoutSurplus(s *model.Snapshot) *model.Snapshot {
 	out := *s
 	out.Jobs, out.Allocs = slices.Clone(s.Jobs), slices.Clone(s.Allocs)
+	p, err := Prepare(s, Policy{})
+	if err != nil {
+		panic(err)
+	}
 	for i := range out.Jobs {
 		j := &out.Jobs[i]
-		for _, m := range surplusMembers(j) {
+		for _, m := range p.surplusMembers(j) {
 			j.Members = slices.DeleteFunc(slices.Clone(j.Members), func(o model.Member) bool { return o.Index == m.Index })
 			out.Allocs = slices.DeleteFunc(out.Allocs, func(a model.Alloc) bool { return a.Node == m.Node && a.Job == j.ID })
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -32,7 +33,7 @@ func surplusOf(j *model.Job, g *model.TaskGroup) int {
 
 // surplusMembers are a job's members beyond the counts of its groups: those with
 // the highest indexes, which leave first.
-func surplusMembers(j *model.Job) []model.Member {
+func (p *Prepared) surplusMembers(j *model.Job) []model.Member {
 	if !holdsMembers(j) {
 		return nil
 	}
@@ -43,10 +44,30 @@ func surplusMembers(j *model.Job) []model.Member {
 			continue
 		}
 		of := slices.DeleteFunc(slices.Clone(j.Members), func(m model.Member) bool { return m.Group != j.Groups[i].Name || m.Ended })
-		slices.SortFunc(of, func(a, b model.Member) int { return cmp.Compare(b.Index, a.Index) })
+		for k := range of {
+			of[k].Index = p.indexOf(j, &of[k])
+		}
+		slices.SortFunc(of, func(a, b model.Member) int {
+			return cmp.Or(cmp.Compare(b.Index, a.Index), strings.Compare(b.Node, a.Node))
+		})
 		out = append(out, of[:n]...)
 	}
 	return out
+}
+
+// indexOf is the index that Nomad has given the member of a gang: which of them is
+// on which node is for Nomad to say, and it stops the highest first.
+func (p *Prepared) indexOf(j *model.Job, m *model.Member) int {
+	at, ok := p.tree.Find(m.Node)
+	if !ok {
+		return m.Index
+	}
+	for _, a := range p.allocsOn[at] {
+		if a.Job == j.ID && a.Namespace == j.Namespace && a.Group == m.Group && !a.Stopping && !a.Lost {
+			return a.Index
+		}
+	}
+	return m.Index
 }
 
 // anySurplus reports whether some gang has members beyond its count, or some are
@@ -70,7 +91,7 @@ func (c *cycle) anySurplus() bool {
 // surplusAmount is what a job's surplus members use.
 func (p *Prepared) surplusAmount(j *model.Job) queue.Vector {
 	var out queue.Vector
-	for _, m := range surplusMembers(j) {
+	for _, m := range p.surplusMembers(j) {
 		node, ok := p.tree.Find(m.Node)
 		if !ok {
 			continue

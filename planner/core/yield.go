@@ -334,6 +334,9 @@ func (c *cycle) spare(v *yielder) []model.Member {
 		nodes[m.Node] = true
 	}
 	order := slices.Clone(v.members)
+	for i := range order {
+		order[i].Index = c.indexOf(v.job, &order[i])
+	}
 	slices.SortFunc(order, func(a, b model.Member) int { return cmp.Compare(b.Index, a.Index) })
 	return order[:max(0, len(order)-max(1, v.job.Groups[at].Min))]
 }
@@ -355,7 +358,7 @@ func (v *yielder) part(c *cycle, m model.Member, after int) yielder {
 // the rest too is what the whole costs beyond the part.
 func (v *yielder) without(part yielder) {
 	m := part.members[0]
-	v.members = slices.DeleteFunc(slices.Clone(v.members), func(o model.Member) bool { return o.Group == m.Group && o.Index == m.Index })
+	v.members = slices.DeleteFunc(slices.Clone(v.members), func(o model.Member) bool { return o.Group == m.Group && o.Node == m.Node })
 	v.holds = slices.DeleteFunc(slices.Clone(v.holds), func(h preempt.Hold) bool { return h.Node == part.holds[0].Node })
 	v.gpus -= part.gpus
 	v.cost.Restart -= part.cost.Restart

@@ -66,13 +66,15 @@ const codeRefused = "refused"
 func outcomeOf(plan *model.Plan, results []apply.Result) outcome {
 	out := outcome{plan: new(model.Plan), problems: map[jobKey]string{}}
 	admitted := map[jobKey]apply.Result{}
-	stopped := map[jobKey]bool{}
+	stopped, resized := map[jobKey]bool{}, map[jobKey]bool{}
 	for _, r := range results {
 		key := jobKey{r.Namespace, r.Job}
 		out.changed = out.changed || r.Changed
 		switch r.Kind {
 		case apply.KindAdmit:
 			admitted[key] = r
+		case apply.KindResize:
+			resized[key] = resized[key] || r.Err == nil && r.Changed
 		case apply.KindPreempt:
 			stopped[key] = r.Err == nil && r.Changed
 		}
@@ -105,6 +107,11 @@ func outcomeOf(plan *model.Plan, results []apply.Result) outcome {
 	for _, p := range plan.Preemptions {
 		if stopped[jobKey{p.Namespace, p.Job}] {
 			out.plan.Preemptions = append(out.plan.Preemptions, p)
+		}
+	}
+	for _, r := range plan.Resizes {
+		if resized[jobKey{r.Namespace, r.Job}] {
+			out.plan.Resizes = append(out.plan.Resizes, r)
 		}
 	}
 	return out

@@ -231,6 +231,9 @@ func (d *Daemon) remember(v *observe.View, out outcome) {
 	for _, p := range plan.Preemptions {
 		d.log.Info("preempted", "namespace", p.Namespace, "job", p.Job, "for", p.For.ID, "reason", p.Reason)
 	}
+	for _, r := range plan.Resizes {
+		d.log.Info("resized", "namespace", r.Namespace, "job", r.Job, "action", r.Action, "from", r.From, "to", r.To, "reason", r.Reason)
+	}
 	d.metrics.plan(fresh)
 	d.decisions.record(v, plan, out.problems)
 }

@@ -41,6 +41,8 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Duration:      spec.Duration,
 		Deadline:      spec.Deadline,
 		Preempt:       spec.Preempt,
+
+		ResizeRestarts: spec.OnResize == ResizeRestart,
 	}
 	if out.Namespace == "" {
 		out.Namespace = api.DefaultNamespace

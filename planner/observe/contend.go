@@ -13,10 +13,18 @@ func contend(j *model.Job, rec *record.Record) {
 	if rec == nil {
 		return
 	}
-	j.Started, j.Preempted = rec.Admitted, rec.Preempted
 	s := &rec.Service
 	j.AttainedGPUs, j.Ran, j.Accounted = s.GPUSeconds, s.Ran, s.At
 	j.ForgottenGPUs, j.ForgottenRan = s.ForgottenGPUSeconds, s.ForgottenRan
+	j.Started, j.Preempted, j.Resized = rec.Admitted, rec.Preempted, rec.Resizes
+	switch {
+	case rec.KeepSize != "":
+		j.KeepSize = rec.KeepSize
+	case rec.Rollout != nil:
+		j.KeepSize = "it is being updated"
+	case rec.Unpinned:
+		j.KeepSize = "Nomad has placed it by itself"
+	}
 	if rec.Rollout != nil || rec.Unpinned && j.Gang != model.GangJob {
 		j.Preempt = model.PreemptNever
 	}

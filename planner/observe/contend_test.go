@@ -18,16 +18,19 @@ func TestContend(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*record.Record)
 		want   string
+		size   string
 	}{
-		"as it is":         {func(*record.Record) {}, ""},
-		"is being updated": {func(r *record.Record) { r.Rollout = &record.Rollout{} }, model.PreemptNever},
-		"placed by Nomad":  {func(r *record.Record) { r.Unpinned = true }, model.PreemptNever},
+		"as it is":         {change: func(*record.Record) {}},
+		"is being updated": {func(r *record.Record) { r.Rollout = &record.Rollout{} }, model.PreemptNever, "it is being updated"},
+		"placed by Nomad":  {func(r *record.Record) { r.Unpinned = true }, model.PreemptNever, "Nomad has placed it by itself"},
+		"keeps its size":   {func(r *record.Record) { r.KeepSize = "failed twice" }, "", "failed twice"},
+		"was resized":      {change: func(r *record.Record) { r.Resizes = []time.Time{at} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := &record.Record{Admitted: at, Preempted: gave, Service: service}
 			tt.change(rec)
 			got, want := model.Job{Gang: model.GangGroup}, want
-			want.Preempt = tt.want
+			want.Preempt, want.KeepSize, want.Resized = tt.want, tt.size, rec.Resizes
 			contend(&got, rec)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -3,6 +3,7 @@ package record
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // Growth is what gangs that run were given beside their members, while that is
@@ -68,6 +69,28 @@ func (g *Growth) Without(gone func(group string) bool) *Growth {
 func (r *Record) Resized() *Record {
 	out := *r
 	floor := r.Floor()
-	out.KeptIndex, out.Held, out.KeepSize, out.Prior = &floor, "", "", nil
+	out.KeptIndex, out.Held, out.KeepSize, out.Prior, out.Sizes = &floor, "", "", nil, nil
 	return &out
+}
+
+// maxResizes bounds how many times are remembered.
+const maxResizes = 32
+
+// Sized notes that gangs have got another size: sizes are those of the groups
+// that have more members than their counts. The lists are copied.
+func (r *Record) Sized(at time.Time, sizes map[string]int) {
+	next := append(slices.Clone(r.Resizes), at)
+	r.Resizes = next[max(0, len(next)-maxResizes):]
+	if r.Sizes = maps.Clone(sizes); len(sizes) == 0 {
+		r.Sizes = nil
+	}
+}
+
+// WithoutSizes forgets what groups have beyond their counts.
+func (r *Record) WithoutSizes(gone func(group string) bool) {
+	r.Sizes = maps.Clone(r.Sizes)
+	maps.DeleteFunc(r.Sizes, func(group string, _ int) bool { return gone(group) })
+	if len(r.Sizes) == 0 {
+		r.Sizes = nil
+	}
 }

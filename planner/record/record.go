@@ -87,6 +87,13 @@ type Record struct {
 	// KeptIndex is what Floor was before the last change of counts alone, where
 	// what runs ran on; nil if there was none.
 	KeptIndex *uint64 `json:"kept_index,omitempty"`
+	// Sizes is how many members a group may have by Caravan's own decision, where
+	// that is more than its count. The user's next change of the counts, or the
+	// gang's next placement, ends it.
+	Sizes map[string]int `json:"sizes,omitempty"`
+	// Resizes is when Caravan gave gangs of the job another size, the latest last,
+	// at most maxResizes.
+	Resizes []time.Time `json:"resizes,omitempty"`
 	// Growth are members that gangs which run are being given; nil without.
 	Growth *Growth `json:"growth,omitempty"`
 	// Rollout is an update of a running service job that is under way; nil
