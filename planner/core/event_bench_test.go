@@ -135,3 +135,50 @@ func (r *longRun) arrival() model.Job {
 	r.next = r.now.Add(time.Duration(r.rand.ExpFloat64() * meanGPUHours / r.rate * float64(time.Hour)))
 	return j
 }
+
+// BenchmarkKept is a planner's look at a cluster of which little has changed:
+// what is different is found out, applied and decided on. prepare is what it
+// costs to make everything ready anew.
+func BenchmarkKept(b *testing.B) {
+	s := benchContest(16384)
+	for i := range 10000 {
+		s.Jobs = append(s.Jobs, benchJob(i, 1, 8, model.Topology{}))
+	}
+	b.Run("prepare", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := Prepare(s, Policy{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("diff", func(b *testing.B) {
+		var kept Kept
+		if _, err := kept.Decide(s, Policy{}); err != nil {
+			b.Fatal(err)
+		}
+		for i := 0; b.Loop(); i++ {
+			next := *s
+			next.Allocs = append(s.Allocs[:i:i], s.Allocs[i+1:]...)
+			if _, ok := kept.prepared.difference(s, &next); !ok {
+				b.Fatal("a list has something twice")
+			}
+		}
+	})
+	b.Run("decide", func(b *testing.B) {
+		var kept Kept
+		if _, err := kept.Decide(s, Policy{}); err != nil {
+			b.Fatal(err)
+		}
+		began := kept.prepared
+		for i := 0; b.Loop(); i++ {
+			next := *s
+			next.Allocs = append(s.Allocs[:i:i], s.Allocs[i+1:]...)
+			if _, err := kept.Decide(&next, Policy{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if kept.prepared != began {
+			b.Fatal("everything was made anew")
+		}
+	})
+}
