@@ -67,6 +67,10 @@ policy {
     thresholds_gpu_hours = [0.5, 2]
     starve               = 3.5
   }
+  deadline {
+    margin = "90s"
+    safety = 1.25
+  }
 }
 admission {
   deadline = "90s"
@@ -111,7 +115,7 @@ func TestParseFull(t *testing.T) {
 		Policy: Policy{HalfLife: 6 * time.Hour, Policy: queue.Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
 		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2},
-			LAS: queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}}},
+			LAS: queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25}}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
@@ -179,6 +183,8 @@ func TestParseFaults(t *testing.T) {
 		"level twice":               {src: "levels = [\"rack\", \"rack\"]", want: []string{"there twice"}},
 		"orders that cannot be": {src: "policy {\n las {\n thresholds_gpu_hours = [2, 2, -1]\n starve = 0\n }\n}", want: []string{
 			`c.hcl:3: policy.las.thresholds_gpu_hours is 2: want more than 0 and than the one before`, `c.hcl:3: policy.las.thresholds_gpu_hours is -1`, `c.hcl:4: policy.las.starve is 0`}},
+		"deadlines that cannot be": {src: "policy {\n deadline {\n margin = \"0s\"\n safety = 0.9\n }\n}", want: []string{
+			`c.hcl:3: policy.deadline.margin is "0s": want 1s to 720h0m0s`, `c.hcl:4: policy.deadline.safety is 0.9: want 1 to 10`}},
 		"no queues of service":       {src: "policy {\n las {\n thresholds_gpu_hours = []\n }\n}", want: []string{`policy.las.thresholds_gpu_hours is 0: want 1 to 16 numbers`}},
 		"no levels":                  {src: "levels = []", want: []string{"want 1 to 16"}},
 		"level block of no level":    {src: "level \"rak\" {}", want: []string{"c.hcl:1: level[rak]", `did you mean "rack"?`}},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
@@ -17,6 +18,15 @@ type fileLAS struct {
 	Starve             *float64   `hcl:"starve,optional"`
 }
 
+type fileDeadline struct {
+	Margin *string  `hcl:"margin,optional"`
+	Safety *float64 `hcl:"safety,optional"`
+}
+
+// minMargin is the shortest policy.deadline.margin: decisions are that far apart
+// where nothing happens.
+const minMargin = time.Second
+
 // mergeOrders takes what the file says of orders.
 func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 	if las := f.LAS; las != nil {
@@ -27,6 +37,10 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 			}
 		}
 		set(&p.LAS.Starve, las.Starve)
+	}
+	if d := f.Deadline; d != nil {
+		l.duration(&p.Deadline.Margin, d.Margin, "policy.deadline.margin")
+		set(&p.Deadline.Safety, d.Safety)
 	}
 }
 
@@ -45,9 +59,14 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	if s := p.LAS.Starve; !(s > 0 && s <= queue.MaxStarve) {
 		l.fault("policy.las.starve", s, fmt.Sprintf("want more than 0, at most %g: how many times as long as it ran a job waits until it goes first", float64(queue.MaxStarve)))
 	}
+	l.between("policy.deadline.margin", p.Deadline.Margin, minMargin, queue.MaxMargin)
+	if s := p.Deadline.Safety; !(s >= 1 && s <= queue.MaxSafety) {
+		l.fault("policy.deadline.safety", s, fmt.Sprintf("want 1 to %d: how many times as long as estimated a job is taken to run", queue.MaxSafety))
+	}
 }
 
 // defaultPolicy is the policy of a planner without a file.
 func defaultPolicy() queue.Policy {
-	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), LAS: queue.LAS{}.WithDefaults()}
+	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), LAS: queue.LAS{}.WithDefaults(),
+		Deadline: queue.Deadline{}.WithDefaults()}
 }

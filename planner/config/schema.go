@@ -63,6 +63,8 @@ type filePolicy struct {
 	Preempt *filePreempt `hcl:"preempt,block"`
 	Elastic *fileElastic `hcl:"elastic,block"`
 	LAS     *fileLAS     `hcl:"las,block"`
+
+	Deadline *fileDeadline `hcl:"deadline,block"`
 }
 
 type fileElastic struct {

@@ -118,6 +118,7 @@ var orders = [...]order{
 	{name: OrderGoodput, discipline: newGoodput},
 	{name: OrderMarginal, discipline: newMarginal},
 	{name: OrderBackfill},
+	{name: OrderDeadline, discipline: newDeadline, preemptive: true},
 }
 
 // Orders are the names of all orders.

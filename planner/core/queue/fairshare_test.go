@@ -8,9 +8,9 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// share hands out a cluster to users who each ask for the same again and again,
+// handOut hands out a cluster to users who each ask for the same again and again,
 // and returns how often each got it. Who does not fit asks no more.
-func share(t *testing.T, queues []model.Queue, capacity Vector, asks map[string]Vector, most map[string]int) map[string]int {
+func handOut(t *testing.T, queues []model.Queue, capacity Vector, asks map[string]Vector, most map[string]int) map[string]int {
 	t.Helper()
 	tree := NewTree(queues, nil)
 	var homes []Home
@@ -89,7 +89,7 @@ func TestFairShare(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, share(t, tt.queues, tt.capacity, tt.asks, tt.most)); diff != "" {
+			if diff := cmp.Diff(tt.want, handOut(t, tt.queues, tt.capacity, tt.asks, tt.most)); diff != "" {
 				t.Errorf("tasks (-want +got):\n%s", diff)
 			}
 		})

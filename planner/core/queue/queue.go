@@ -29,6 +29,8 @@ const (
 	OrderFairShare = "fairshare"
 	// OrderLAS decides on who has had least first, in a few queues.
 	OrderLAS = "las"
+	// OrderDeadline decides on what would miss its deadline first.
+	OrderDeadline = "deadline"
 )
 
 // ErrPolicy is the error for a policy that cannot be.
@@ -54,6 +56,8 @@ type Policy struct {
 	// Forecasts is for how many waiting gangs it is estimated when they start, the
 	// first ones in order; 0 means DefaultForecasts.
 	Forecasts int `json:"forecasts,omitempty"`
+	// Deadline are the parameters of OrderDeadline.
+	Deadline Deadline `json:"deadline,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -68,7 +72,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.LAS.Validate(), p.Backfill.Validate())
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.LAS.Validate(), p.Backfill.Validate(), p.Deadline.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
 	}

@@ -1,0 +1,241 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/share"
+)
+
+// Deadlines: all that can be met are met, and what cannot be is told at once (Gu
+// et al., ElasticFlow, ASPLOS'23; the arithmetic is in package share). A job is
+// admitted if a plan has it end by its deadline beside all that were admitted
+// before it. It goes first, and displaces others only from the time on from which
+// it, or another one, would be late otherwise. One that is not admitted waits with
+// those that have no deadline. Elastic gangs get at least what they need to end in
+// time, and of the rest whoever gains most by it.
+//
+// The plan counts GPUs, whatever their models and wherever they are, so it is
+// better than what a cluster in pieces can do: Margin and Safety make up for that.
+
+// Deadline are the parameters of deadline.
+type Deadline struct {
+	// Margin is how long before a job would be late it displaces others; 0 means
+	// DefaultMargin.
+	Margin time.Duration `json:"margin_ns,omitempty"`
+	// Safety is how many times as long as estimated a job is taken to run, unless
+	// its estimate may be off by more; 0 means DefaultSafety.
+	Safety float64 `json:"safety,omitempty"`
+}
+
+// The defaults of Deadline, and the most that it may say.
+const (
+	DefaultMargin = 5 * time.Minute
+	DefaultSafety = 1.1
+	MaxSafety     = 10
+	MaxMargin     = 30 * 24 * time.Hour
+)
+
+// Validate reports every fault.
+func (d Deadline) Validate() error {
+	var faults []error
+	if d.Margin < 0 || d.Margin > MaxMargin {
+		faults = append(faults, fmt.Errorf("%w: deadline.margin %s: want 0 to %s", ErrPolicy, d.Margin, MaxMargin))
+	}
+	if d.Safety != 0 && !(d.Safety >= 1 && d.Safety <= MaxSafety) {
+		faults = append(faults, fmt.Errorf("%w: deadline.safety %g: want 1 to %d", ErrPolicy, d.Safety, MaxSafety))
+	}
+	return errors.Join(faults...)
+}
+
+// WithDefaults is d with its zeros filled in.
+func (d Deadline) WithDefaults() Deadline {
+	if d.Margin == 0 {
+		d.Margin = DefaultMargin
+	}
+	if d.Safety == 0 {
+		d.Safety = DefaultSafety
+	}
+	return d
+}
+
+// Promise is what may be said of a job's deadline.
+type Promise struct {
+	// Met: a plan has the job end in time.
+	Met bool
+	// Urgent: it runs and is to go on, or waits and is to begin now, or it or
+	// another one would be late.
+	Urgent bool
+	// Members is the minimum satisfactory share of an elastic gang that is
+	// admitted: how many members it should have now at least.
+	Members int
+	// Latest is by when it has to begin if it waits and is admitted, zero else.
+	Latest time.Time
+	// Why says it, with numbers; "" for jobs without a deadline.
+	Why string
+}
+
+// Promises says of each of a Situation's jobs whether its deadline can be met.
+// displaces: jobs that run without need may be displaced; else everybody keeps
+// what he has until he ends.
+func (d Deadline) Promises(s Situation, displaces bool) []Promise {
+	d = d.WithDefaults()
+	out := make([]Promise, len(s.Jobs))
+	var tasks []share.Task
+	var of []int
+	highest := math.MinInt
+	for i := range s.Jobs {
+		if e := &s.Jobs[i]; e.Waiting && !e.Job.Deadline.IsZero() {
+			highest = max(highest, e.Priority)
+		}
+	}
+	for i := range s.Jobs {
+		e := &s.Jobs[i]
+		task, why := d.task(e, s.Now)
+		out[i].Why = why
+		switch {
+		case why == "" && !e.Job.Deadline.IsZero():
+		case e.Running && (!displaces || e.Job.Preempt == model.PreemptNever || e.Priority > highest):
+			task = firm(e, task.Work)
+		default:
+			continue
+		}
+		tasks, of = append(tasks, task), append(of, i)
+	}
+	for k, v := range share.Fill(s.GPUs, tasks, d.Margin.Seconds()) {
+		if i := of[k]; !tasks[k].Firm {
+			out[i] = promise(&s.Jobs[i], &tasks[k], v, s)
+		}
+	}
+	return out
+}
+
+// task is a job as progressive filling sees it; why it cannot be planned for, if
+// it has a deadline.
+func (d Deadline) task(e *Entry, now time.Time) (t share.Task, why string) {
+	t = share.Task{Min: 1, Max: 1, GPUs: max(1, e.Asked), Work: math.Inf(1), Running: e.Running, Members: 1}
+	if e.Running {
+		t.GPUs = max(1, e.Held)
+	}
+	done := e.Ran.Seconds()
+	if e.elastic() {
+		t.GPUs, t.Members = e.GPUsPerMember, e.Members
+		t.Min = max(e.Count, 1)
+		t.Max = max(t.Min, e.Max)
+		if e.Running {
+			t.Min, t.Max = min(max(1, e.Min), e.Members), max(e.Max, e.Members)
+		}
+		t.Speed = e.relativeSpeed(t.Max)
+		if e.Ran > 0 {
+			done *= t.Speed(int(math.Round(e.Attained / e.Ran.Seconds() / float64(t.GPUs))))
+		}
+	}
+	total := max(e.Left.Total.Seconds()*d.Safety, (e.Left.Total + e.Left.Spread).Seconds())
+	deadline := e.Job.Deadline
+	t.Deadline = deadline.Sub(now).Seconds()
+	if e.Left.Known {
+		t.Work = total - done
+	}
+	switch {
+	case deadline.IsZero():
+	case !e.Left.Known:
+		why = fmt.Sprintf("its deadline of %s is not planned for, since nobody has said how long it runs; set caravan_duration", clock(deadline))
+	case t.Work <= 0:
+		why = fmt.Sprintf("its deadline of %s is not counted on any more, since it has run for %s and was to take %s; correct caravan_duration", clock(deadline), span(done), span(e.Left.Total.Seconds()))
+	case t.Deadline <= 0:
+		why = fmt.Sprintf("its deadline of %s was %s ago", clock(deadline), span(-t.Deadline))
+	}
+	if t.Work <= 0 {
+		t.Work = math.Inf(1)
+	}
+	return t, why
+}
+
+// firm is a job that keeps what it has for so long.
+func firm(e *Entry, work float64) share.Task {
+	return share.Task{Firm: true, Members: 1, GPUs: e.Held, Work: work}
+}
+
+func promise(e *Entry, t *share.Task, v share.Verdict, s Situation) Promise {
+	p := Promise{Met: v.Admitted, Urgent: v.Admitted && (e.Running || v.Urgent)}
+	by := fmt.Sprintf("its deadline of %s, in %s", clock(e.Job.Deadline), span(t.Deadline))
+	with := ""
+	if v.Admitted && e.elastic() {
+		p.Members = v.First
+		with = fmt.Sprintf(" with %d of up to %d members", v.First, t.Max)
+	}
+	switch {
+	case v.Admitted && e.Running:
+		p.Why = fmt.Sprintf("it meets %s: it ends in %s%s", by, span(v.End), with)
+	case v.Urgent:
+		p.Why = fmt.Sprintf("it has to begin now to meet %s, or another would miss its own: it takes up to %s%s", by, span(v.End-v.Begin), with)
+	case v.Admitted:
+		p.Why = fmt.Sprintf("it can meet %s: it takes up to %s%s", by, span(v.End-v.Begin), with)
+	case math.IsInf(v.End, 1):
+		p.Why = fmt.Sprintf("it cannot meet %s: as far as is known its %d GPUs do not become free; fewer GPUs would help", by, t.Min*t.GPUs)
+	case t.Alone() > t.Deadline:
+		p.Why = fmt.Sprintf("it cannot meet %s: it takes up to %s even alone; a deadline of %s or later could be met, and more members (caravan_max) may help", by, span(t.Alone()), after(s.Now, v.End))
+	default:
+		p.Why = fmt.Sprintf("it cannot meet %s: beside those that were promised theirs before it ends in %s at the earliest; a deadline of %s or later could be met, and fewer GPUs may help", by, span(v.End), after(s.Now, v.End))
+	}
+	if v.Admitted && !e.Running {
+		p.Latest = s.Now.Add(seconds(t.Deadline - t.Alone()))
+	}
+	return p
+}
+
+// The classes of deadline.
+const (
+	// classUrgent may not wait, or not stop.
+	classUrgent = iota
+	// classCalm is all others: first those that will be urgent, by deadline.
+	classCalm
+)
+
+// promised is the key of jobs that are admitted, before all others'.
+const promised = -1e12
+
+type deadlines struct {
+	Deadline
+	displaces bool
+}
+
+func newDeadline(p Policy) Discipline { return deadlines{p.Deadline, p.Preempt.Enabled} }
+
+// Stand implements Discipline.
+func (d deadlines) Stand(s Situation) []Standing {
+	out := make([]Standing, len(s.Jobs))
+	promises := d.Promises(s, d.displaces)
+	for i, p := range promises {
+		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members}
+		switch {
+		case p.Why == "":
+			st.Why = "no deadline"
+		case p.Urgent:
+			st.Class = classUrgent
+			st.Key = promised + s.Jobs[i].Job.Deadline.Sub(s.Now).Seconds()
+		case p.Met:
+			st.Key = promised + s.Jobs[i].Job.Deadline.Sub(s.Now).Seconds()
+		}
+		out[i] = st
+	}
+	spread(s, out)
+	return out
+}
+
+// clock says a time, and span a number of seconds.
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func span(s float64) string { return seconds(s).Round(time.Second).String() }
+
+func after(now time.Time, s float64) string { return clock(now.Add(seconds(s + 1))) }
+
+// maxSeconds is more than any time that is told.
+const maxSeconds = 1e9
+
+func seconds(s float64) time.Duration {
+	return time.Duration(max(-maxSeconds, min(s, maxSeconds)) * float64(time.Second))
+}
