@@ -26,6 +26,7 @@ const (
 	codeInvalid    = "invalid"
 	codePreempting = "preempting"
 	codeQuota      = "quota"
+	codeTarget     = "target"
 )
 
 // cycle is one pass over the queue. All that it takes it gives back.
@@ -165,6 +166,8 @@ func (c *cycle) begin(t *turn, j *model.Job) {
 		d.Detail.Code = codeRetryLater
 	case c.yield.chosen(keyOf(j)) != "":
 		d.Reason, d.Detail.Code = c.yield.chosen(keyOf(j)), codeBehind
+	case !c.withinTarget(j, gangs):
+		d.Reason, d.Detail.Code = c.targetReason(j, gangs[0].grown), codeTarget
 	case c.blocked != "":
 		d.Reason = fmt.Sprintf("%s is ahead and waits for room; the queue is strict, so nobody passes it", c.blocked)
 		d.Detail.Code = codeBehind

@@ -34,10 +34,10 @@ const asFast = 0.99
 // enough and repays the change of its size in the time that it may still run.
 func (c *cycle) worth(g *grower, policy queue.Elastic) (int, gain) {
 	curve := c.speedOf(g.job)
-	before := curve.At(c.configOf(g, 0)).Rate
+	before := curve.Goodput(c.configOf(g, 0)).Rate
 	rates := make([]float64, len(g.placed)+1)
 	for n := range rates {
-		rates[n] = curve.At(c.configOf(g, n)).Rate
+		rates[n] = curve.Goodput(c.configOf(g, n)).Rate
 	}
 	best := slices.Max(rates)
 	n := slices.IndexFunc(rates, func(r float64) bool { return r >= best*asFast })

@@ -43,14 +43,14 @@ const maxFillings = 3
 func (c *cycle) resize() []model.Resize {
 	out := c.chargeSurplus()
 	policy := c.policy.Elastic.WithDefaults()
-	if policy.Disabled || !c.anyIdleNode() {
+	if policy.Disabled || c.stands == nil && !c.anyIdleNode() {
 		return out
 	}
 	growers := c.growers(policy)
+	if len(growers) == 0 {
+		return out
+	}
 	for range maxFillings {
-		if len(growers) == 0 {
-			return out
-		}
 		mark := c.views[viewNow].State.Mark()
 		c.fill(growers)
 		if !c.trim(growers, policy) {
@@ -69,7 +69,7 @@ func (c *cycle) resize() []model.Resize {
 			out = append(out, c.grow(g))
 		}
 	}
-	return out
+	return append(out, c.retarget(growers, policy)...)
 }
 
 // resizedLately counts how often gangs got another size within the last hour.
@@ -120,22 +120,45 @@ func (c *cycle) growers(policy queue.Elastic) []*grower {
 // mayGrow reports whether gangs of a job may grow now: all of it runs, and it has
 // had its present size for a while.
 func (c *cycle) mayGrow(j *model.Job, policy queue.Elastic) bool {
-	if j.State != model.StateRunning || j.Hold != "" || j.KeepSize != "" || j.RetryAfter.After(c.now) || gangOf(j) == model.GangNone ||
-		!slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Max > g.Count }) {
+	return c.settled(j, policy) && !waits(j) && slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Max > g.Count })
+}
+
+// settled reports whether the size of a job's gangs may change now.
+func (c *cycle) settled(j *model.Job, policy queue.Elastic) bool {
+	if j.State != model.StateRunning || j.Hold != "" || j.KeepSize != "" || j.RetryAfter.After(c.now) || gangOf(j) == model.GangNone {
 		return false
 	}
 	if last := lastResize(j); !last.IsZero() && c.now.Sub(last) < policy.MinInterval {
 		return false
 	}
-	return !waits(j) && c.yield.chosen(keyOf(j)) == "" &&
+	return c.yield.chosen(keyOf(j)) == "" && !c.givenTo[keyOf(j)] &&
 		!slices.ContainsFunc(j.Members, func(m model.Member) bool { return m.Ended }) &&
 		!slices.ContainsFunc(c.jobAllocs(keyOf(j)), func(a *model.Alloc) bool { return a.Lost || a.Stopping })
 }
 
-// growerOf is a group's gang if it may have more members; nil if not. Only
-// members that have their nodes whole and to themselves can be joined by others
-// without starting anew.
+// growerOf is a group's gang if it may have more members; nil if not.
 func (c *cycle) growerOf(j *model.Job, group *model.TaskGroup) *grower {
+	g := c.wholeGang(j, group)
+	if g == nil {
+		return nil
+	}
+	if target := c.targetMembers(j); target > 0 {
+		g.most = min(g.most, target)
+	}
+	if len(g.members) >= g.most {
+		return nil
+	}
+	g.gang = gang{grown: len(g.members)}
+	g.gang.add(group, []int{0})
+	// A gang is as fast as its slowest member, so it stays on its model.
+	g.gang.groups[0] = withDevices(group, onlyModels(c.joinModels(j, &g.gang)))
+	return g
+}
+
+// wholeGang is a group's gang if its size can change where it runs; nil if not.
+// Only members that have their nodes whole and to themselves can be joined by
+// others, or left, without starting anew.
+func (c *cycle) wholeGang(j *model.Job, group *model.TaskGroup) *grower {
 	g := &grower{job: j, group: group, priority: c.queueTree().Priority(j), most: group.Max}
 	nodes := map[string]bool{}
 	for _, m := range j.Members {
@@ -149,13 +172,9 @@ func (c *cycle) growerOf(j *model.Job, group *model.TaskGroup) *grower {
 		nodes[m.Node] = true
 		g.members, g.gpus = append(g.members, m), len(m.GPUs)
 	}
-	if len(g.members) == 0 || len(g.members) >= g.most {
+	if len(g.members) == 0 {
 		return nil
 	}
-	g.gang = gang{grown: len(g.members)}
-	g.gang.add(group, []int{0})
-	// A gang is as fast as its slowest member, so it stays on its model.
-	g.gang.groups[0] = withDevices(group, onlyModels(c.joinModels(j, &g.gang)))
 	return g
 }
 

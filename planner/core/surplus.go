@@ -76,7 +76,9 @@ func (c *cycle) anySurplus() bool {
 	if c.surplus == nil {
 		any := false
 		for _, j := range c.jobsOf(someElastic) {
-			any = any || slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return holdsMembers(j) && surplusOf(j, &g) > 0 })
+			any = any || slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool {
+				return holdsMembers(j) && (surplusOf(j, &g) > 0 || g.Max > 0 && inForce(j, g.Name) > c.rightful(j, &g))
+			})
 		}
 		for _, j := range c.jobsOf(someGave) {
 			any = any || slices.ContainsFunc(j.Preempted, func(gave model.Preempted) bool {
@@ -121,7 +123,8 @@ func (c *cycle) surplusIn(v *yielder, spare []model.Member) int {
 		return 0
 	}
 	at := slices.IndexFunc(v.job.Groups, func(g model.TaskGroup) bool { return g.Name == spare[0].Group })
-	return min(len(spare), surplusOf(v.job, &v.job.Groups[at]))
+	g := &v.job.Groups[at]
+	return min(len(spare), max(0, len(v.members)-c.rightful(v.job, g)))
 }
 
 // mayTake reports whether a gang may take another's room, or a part of it.
@@ -166,6 +169,10 @@ func (c *cycle) returnedReason(p *model.Preemption) string {
 		if j.Members[i].Group == p.Members[0].Group {
 			has++
 		}
+	}
+	if target := c.targetMembers(j); has-len(p.Members) < j.Groups[0].Count && target > 0 {
+		return fmt.Sprintf("gives %s to %s, which waits for room: the order would have it run with %d (%s); it runs on with %d; %s are lost",
+			plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), target, c.stands[keyOf(j)].Why, has-len(p.Members), costText(p.Cost, "its checkpoint"))
 	}
 	return fmt.Sprintf("gives %s back to %s, which waits for room: beyond its count it had them while nobody else needed them; it runs on with %d; %s are lost",
 		plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), has-len(p.Members), costText(p.Cost, "its checkpoint"))

@@ -59,8 +59,9 @@ type Preemption struct {
 	// Moves is the domain in which the gang could start again at once; "" where
 	// it has to wait.
 	Moves string `json:"moves,omitempty"`
-	// Returned: all of Members are beyond their gang's count. It had them for as
-	// long as nobody else needed them, and they come back whatever the priorities.
+	// Returned: all of Members are beyond their gang's count, or beyond what the
+	// order would have it run with. It had them for as long as nobody else needed
+	// them, and they come back whatever the priorities.
 	Returned bool `json:"returned,omitempty"`
 }
 
@@ -147,7 +148,8 @@ type Decision struct {
 // Detail is a reason's numbers.
 type Detail struct {
 	// Code is stable: "placed", "no_capacity", "no_domain", "no_node",
-	// "behind", "hold", "retry_later", "too_large", "invalid", "preempting".
+	// "behind", "hold", "retry_later", "too_large", "invalid", "preempting",
+	// "quota", "target".
 	Code string `json:"code,omitempty"`
 	// Level and Domain are the domain chosen, or the best of those refused.
 	// Domain is a path, outer to inner: "b1/r7".
