@@ -46,6 +46,8 @@ type Daemon struct {
 	observe observer
 	carry   carrier
 	decide  func(*model.Snapshot) (*model.Plan, error)
+	// keeper makes the cluster's own plans.
+	keeper  keeper
 	lock    locker
 	auth    authorizer
 	gateway http.Handler

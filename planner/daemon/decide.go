@@ -41,8 +41,11 @@ func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, e
 // snapshot came to is kept for bug reports; a question's is not.
 func (d *Daemon) decideAndRecord(snap *model.Snapshot) (*model.Plan, error) {
 	policy := d.queues.order()
-	plan, err := core.Decide(snap, policy)
-	if v := d.view.Load(); err == nil && v != nil && v.Snapshot == snap {
+	if v := d.view.Load(); v == nil || v.Snapshot != snap {
+		return core.Decide(snap, policy)
+	}
+	plan, err := d.keeper.decide(snap, policy, d.log, d.metrics.diverged)
+	if err == nil {
 		d.recorded.Store(&recording.Recording{Recording: recording.Version, Planner: Version, Policy: policy, Snapshot: snap, Plan: plan})
 	}
 	return plan, err

@@ -165,6 +165,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !leading {
 		d.queues.forget()
 		d.settings.forget()
+		d.keeper.forget()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}

@@ -23,6 +23,7 @@ type metrics struct {
 	waitSeconds    prometheus.Histogram
 	observeErrors  prometheus.Counter
 	applyErrors    prometheus.Counter
+	diverged       prometheus.Counter
 	leader         prometheus.Gauge
 	nomadUp        prometheus.Gauge
 	jobs           *prometheus.GaugeVec
@@ -65,6 +66,7 @@ func newMetrics() *metrics {
 			prometheus.ExponentialBuckets(0.1, 4, 12)), // 0.1 s to 5 days
 		observeErrors: counter("observe_errors_total", "Readings of Nomad that failed."),
 		applyErrors:   counter("apply_errors_total", "Steps in Nomad that failed."),
+		diverged:      counter("decide_diverged_total", "Plans that were made from what had changed and were not those that everything comes to."),
 		leader:        gauge("leader", "1 on the planner that decides."),
 		nomadUp:       gauge("nomad_up", "1 while Nomad can be read."),
 		jobs:          gauges("jobs", "Managed jobs by state.", "state"),
@@ -84,7 +86,7 @@ func newMetrics() *metrics {
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.decisions, m.decideSeconds, m.observeSeconds, m.cycleSeconds, m.waitSeconds, m.observeErrors, m.applyErrors,
+		m.decisions, m.decideSeconds, m.observeSeconds, m.cycleSeconds, m.waitSeconds, m.observeErrors, m.applyErrors, m.diverged,
 		m.leader, m.nomadUp, m.jobs, m.gpus, m.nodes, m.warnings,
 		m.gangStarts, m.startSpread, m.barrierSeconds, m.memberFailures,
 	)
