@@ -34,9 +34,11 @@ type Prepared struct {
 	policy Policy
 	levels []string
 	queues []model.Queue
-	nodes  map[string]*model.Node
-	jobs   map[jobKey]*model.Job
-	allocs map[string]*model.Alloc
+	// demands are what jobs that have ended have had.
+	demands []float64
+	nodes   map[string]*model.Node
+	jobs    map[jobKey]*model.Job
+	allocs  map[string]*model.Alloc
 
 	// What follows is derived. It is made anew when nodes come, go, or change
 	// in more than health and eligibility.
@@ -139,7 +141,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
-	p.levels, p.queues = s.Levels, s.Queues
+	p.levels, p.queues, p.demands = s.Levels, s.Queues, s.History.Demands
 }
 
 // build derives everything from the nodes, jobs and allocs.

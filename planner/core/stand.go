@@ -28,7 +28,7 @@ func (c *cycle) stand() {
 	if discipline == nil {
 		return
 	}
-	s := queue.Situation{Now: c.now, GPUs: c.usableGPUs()}
+	s := queue.Situation{Now: c.now, GPUs: c.usableGPUs(), Demands: c.demands}
 	c.stands = make(map[jobKey]queue.Standing, len(c.jobs))
 	for _, j := range c.byAge() {
 		if e, counts := c.entryOf(j); counts {

@@ -367,3 +367,21 @@ func TestServiceFaults(t *testing.T) {
 		}
 	}
 }
+
+func TestHistoryFaults(t *testing.T) {
+	s := &Snapshot{History: History{Demands: []float64{0, -1, math.Inf(1), MaxQuantity, math.NaN()}}}
+	err := s.Validate()
+	for _, want := range []string{"history.demands_gpu_s[1]: -1: want 0 to", "history.demands_gpu_s[2]: +Inf", "history.demands_gpu_s[4]: NaN"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	s.History.Demands = make([]float64, MaxDemands+1)
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "history.demands_gpu_s: 10001 of them: want at most 10000") {
+		t.Errorf("%v", err)
+	}
+	s.History.Demands = s.History.Demands[1:]
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -29,7 +29,19 @@ type Snapshot struct {
 	// Queues are the queues that jobs may be in. Without any, nothing limits
 	// what a queue uses.
 	Queues []Queue `json:"queues,omitempty"`
+	// History is what is known of jobs that have ended.
+	History History `json:"history,omitzero"`
 }
+
+// History is what is known of jobs that have ended.
+type History struct {
+	// Demands is how many GPU-seconds the latest of them have had, each in all of
+	// its runs. Their order does not matter.
+	Demands []float64 `json:"demands_gpu_s,omitempty"`
+}
+
+// MaxDemands is how many a History may list.
+const MaxDemands = 10000
 
 // DefaultLevels are the levels above the node, outermost first. Domain is an
 // NVLink domain that spans nodes (an NVL72 rack).

@@ -59,6 +59,7 @@ func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 	}
 	s.validateJobs(f, levels, nodes)
 	s.validateQueues(f)
+	s.History.validate(f)
 	s.validateAllocs(f, nodes, owner)
 	return owner
 }
@@ -240,20 +241,6 @@ func (j *Job) validateModels(f *faults, i int) {
 		if !(m.Speed > 0 && m.Speed <= math.MaxFloat32) { // NaN too
 			f.add("jobs[%d] (%s).models[%d].speed: %g: want above 0, at most 3.4e38", i, j.ID, k, m.Speed)
 		}
-	}
-}
-
-// validateService checks what the job has had.
-func (j *Job) validateService(f *faults, i int) {
-	if !(j.AttainedGPUs >= 0 && j.AttainedGPUs <= MaxQuantity) { // NaN too
-		f.add("jobs[%d] (%s).attained_gpu_s: %g: want 0 to %d", i, j.ID, j.AttainedGPUs, MaxQuantity)
-	} else if !(j.ForgottenGPUs >= 0 && j.ForgottenGPUs <= j.AttainedGPUs) {
-		f.add("jobs[%d] (%s).forgotten_gpu_s: %g: want 0 to attained_gpu_s, %g", i, j.ID, j.ForgottenGPUs, j.AttainedGPUs)
-	}
-	if j.Ran < 0 {
-		f.add("jobs[%d] (%s).ran_ns: %d: want 0 or more", i, j.ID, j.Ran)
-	} else if j.ForgottenRan < 0 || j.ForgottenRan > j.Ran {
-		f.add("jobs[%d] (%s).forgotten_ran_ns: %d: want 0 to ran_ns, %d", i, j.ID, j.ForgottenRan, j.Ran)
 	}
 }
 

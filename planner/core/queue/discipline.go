@@ -28,6 +28,9 @@ type Situation struct {
 	// submission, then namespace and ID). What must not be decided on is not
 	// among them, unless it runs.
 	Jobs []Entry
+	// Demands is how many GPU-seconds jobs have had in all that have ended, in no
+	// order.
+	Demands []float64
 }
 
 // Entry is one job of a Situation.
@@ -119,6 +122,7 @@ var orders = [...]order{
 	{name: OrderMarginal, discipline: newMarginal},
 	{name: OrderBackfill},
 	{name: OrderDeadline, discipline: newDeadline, preemptive: true},
+	{name: OrderGittins, discipline: newGittins, preemptive: true, back: true},
 }
 
 // Orders are the names of all orders.

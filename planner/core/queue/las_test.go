@@ -23,7 +23,7 @@ func TestLASDisplacesWhoHasHadMore(t *testing.T) {
 		return []*task{{id: "long", long: 4 * h, gpus: 2}, {id: "short", at: 2 * h, long: h, gpus: 2}}
 	}
 	las, fifo := tasks(), tasks()
-	ends, rows := play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{7200}}}, 2, h, las...)
+	ends, rows := play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{7200}}}, nil, 2, h, las...)
 	if diff := cmp.Diff(map[string]string{"long": "5h", "short": "3h"}, hours(ends)); diff != "" {
 		t.Errorf("las (-want +got):\n%s", diff)
 	}
@@ -33,7 +33,7 @@ func TestLASDisplacesWhoHasHadMore(t *testing.T) {
 	if got := meanJCT(las, ends); got != 3*h {
 		t.Errorf("las: mean %s", got)
 	}
-	ends, _ = play(t, Policy{}, 2, h, fifo...)
+	ends, _ = play(t, Policy{}, nil, 2, h, fifo...)
 	if got := meanJCT(fifo, ends); got != 3*h+h/2 {
 		t.Errorf("fifo: mean %s", got)
 	}
@@ -43,7 +43,7 @@ func TestLASDisplacesWhoHasHadMore(t *testing.T) {
 // 4 GPUs, "narrow" after four with one; so narrow goes on where time alone would
 // call them equals, and jobs of one queue do not displace each other.
 func TestLASCountsGPUsTimesTime(t *testing.T) {
-	ends, rows := play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{4 * 3600}}}, 4, h,
+	ends, rows := play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{4 * 3600}}}, nil, 4, h,
 		&task{id: "wide", long: 3 * h, gpus: 4}, &task{id: "narrow", at: h, long: 3 * h, gpus: 1}, &task{id: "next", at: h, long: h, gpus: 4})
 	if diff := cmp.Diff([]string{"wide", "narrow", "narrow", "narrow", "next", "wide", "wide"}, rows); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -61,13 +61,13 @@ func TestLASPromotesWhoStarves(t *testing.T) {
 	for i := range 8 {
 		tasks = append(tasks, &task{id: string(rune('a' + i)), at: time.Duration(i+1) * h, long: h, gpus: 1})
 	}
-	_, rows := play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{3600}, Starve: 2}}, 1, h, tasks...)
+	_, rows := play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{3600}, Starve: 2}}, nil, 1, h, tasks...)
 	// It comes back at 3, where c has just come: the older one goes first. Having
 	// had another GPU-hour it gives way again.
 	if diff := cmp.Diff("old a b old c d old e f g h", strings.Join(rows, " ")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	_, rows = play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{3600}, Starve: 1e6}}, 1, h, reset(tasks)...)
+	_, rows = play(t, Policy{Order: OrderLAS, LAS: LAS{Thresholds: []float64{3600}, Starve: 1e6}}, nil, 1, h, reset(tasks)...)
 	if diff := cmp.Diff("old a b c d e f g h old old", strings.Join(rows, " ")); diff != "" {
 		t.Errorf("without (-want +got):\n%s", diff)
 	}

@@ -32,7 +32,7 @@ var start = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 // when each task ended and who ran in each step ("a b", "b", ...). What a
 // discipline says is all that counts: there are no holds and no limits, and
 // stopping takes no time.
-func play(t *testing.T, p Policy, gpus int, step time.Duration, tasks ...*task) (ends map[string]time.Duration, rows []string) {
+func play(t *testing.T, p Policy, past []float64, gpus int, step time.Duration, tasks ...*task) (ends map[string]time.Duration, rows []string) {
 	t.Helper()
 	ends = map[string]time.Duration{}
 	for now := time.Duration(0); len(ends) < len(tasks); now += step {
@@ -49,7 +49,7 @@ func play(t *testing.T, p Policy, gpus int, step time.Duration, tasks ...*task) 
 			}
 		}
 		slices.SortStableFunc(there, func(a, b *task) int { return cmp.Compare(a.at, b.at) })
-		turn(p, gpus, now, there)
+		turn(p, past, gpus, now, there)
 		var row []string
 		for _, k := range there {
 			if k.running {
@@ -64,8 +64,8 @@ func play(t *testing.T, p Policy, gpus int, step time.Duration, tasks ...*task) 
 }
 
 // turn decides who runs next.
-func turn(p Policy, gpus int, now time.Duration, there []*task) {
-	s := Situation{Now: start.Add(now), GPUs: gpus}
+func turn(p Policy, past []float64, gpus int, now time.Duration, there []*task) {
+	s := Situation{Now: start.Add(now), GPUs: gpus, Demands: past}
 	for _, k := range there {
 		k.job.ID, k.job.Submitted, k.job.Duration = k.id, start.Add(k.at), k.says
 		e := Entry{Job: &k.job, Priority: k.priority, Running: k.running, Waiting: !k.running, Asked: k.gpus, Count: 1, GPUsPerMember: k.gpus,

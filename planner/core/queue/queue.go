@@ -31,6 +31,9 @@ const (
 	OrderLAS = "las"
 	// OrderDeadline decides on what would miss its deadline first.
 	OrderDeadline = "deadline"
+	// OrderGittins decides, in the queues of OrderLAS, on who is likeliest to be
+	// through soon by what jobs of the past have needed.
+	OrderGittins = "gittins"
 )
 
 // ErrPolicy is the error for a policy that cannot be.
@@ -49,7 +52,7 @@ type Policy struct {
 	Preempt preempt.Policy `json:"preempt,omitzero"`
 	// Elastic says when gangs get members beyond their counts.
 	Elastic Elastic `json:"elastic,omitzero"`
-	// LAS are the parameters of OrderLAS.
+	// LAS are the parameters of OrderLAS and OrderGittins.
 	LAS LAS `json:"las,omitzero"`
 	// Backfill says whether gangs that wait reserve a time, with any order.
 	Backfill Backfill `json:"backfill,omitzero"`

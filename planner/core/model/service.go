@@ -1,0 +1,26 @@
+package model
+
+// validateService checks what the job has had.
+func (j *Job) validateService(f *faults, i int) {
+	if !(j.AttainedGPUs >= 0 && j.AttainedGPUs <= MaxQuantity) { // NaN too
+		f.add("jobs[%d] (%s).attained_gpu_s: %g: want 0 to %d", i, j.ID, j.AttainedGPUs, MaxQuantity)
+	} else if !(j.ForgottenGPUs >= 0 && j.ForgottenGPUs <= j.AttainedGPUs) {
+		f.add("jobs[%d] (%s).forgotten_gpu_s: %g: want 0 to attained_gpu_s, %g", i, j.ID, j.ForgottenGPUs, j.AttainedGPUs)
+	}
+	if j.Ran < 0 {
+		f.add("jobs[%d] (%s).ran_ns: %d: want 0 or more", i, j.ID, j.Ran)
+	} else if j.ForgottenRan < 0 || j.ForgottenRan > j.Ran {
+		f.add("jobs[%d] (%s).forgotten_ran_ns: %d: want 0 to ran_ns, %d", i, j.ID, j.ForgottenRan, j.Ran)
+	}
+}
+
+func (h *History) validate(f *faults) {
+	if len(h.Demands) > MaxDemands {
+		f.add("history.demands_gpu_s: %d of them: want at most %d", len(h.Demands), MaxDemands)
+	}
+	for i, d := range h.Demands {
+		if !(d >= 0 && d <= MaxQuantity) { // NaN too
+			f.add("history.demands_gpu_s[%d]: %g: want 0 to %d", i, d, MaxQuantity)
+		}
+	}
+}
