@@ -36,6 +36,8 @@ type brute struct {
 	apart    bool
 	// perDC counts members by group and datacenter.
 	perDC map[string]int
+	// at are the nodes of the members placed so far.
+	at []*model.Node
 	// domain is where the members placed so far have to be; a node's ID while
 	// its island is still open.
 	domain string
@@ -80,20 +82,37 @@ func (b *brute) place(i int) bool {
 	g := b.members[i]
 	for _, sl := range b.slots {
 		key, before := g.Name+sl.node.Datacenter, b.domain
-		if !b.allows(sl, g) || len(g.Constraints) > 0 && b.perDC[key] >= 2 || !b.enter(sl.node) {
+		if !b.allows(sl, g) || len(g.Constraints) > 0 && b.perDC[key] >= 2 || !b.joinsSlice(i, sl.node) || !b.enter(sl.node) {
 			continue
 		}
 		was := *sl
 		sl.mhz -= g.Resources.CPUMHz
 		sl.ported, sl.used = sl.ported || len(g.Ports) > 0, true
 		b.perDC[key]++
+		b.at = append(b.at, sl.node)
 		if b.serve(sl, g, 0, func() bool { return b.place(i + 1) }) {
 			return true
 		}
+		b.at = b.at[:i]
 		b.perDC[key]--
 		*sl, b.domain = was, before
 	}
 	return false
+}
+
+// joinsSlice reports whether a node has a domain for the slice of member i, and
+// the same as the slice's members before it.
+func (b *brute) joinsSlice(i int, n *model.Node) bool {
+	g := b.members[i]
+	if g.Slice.Size == 0 {
+		return true
+	}
+	nth := 0
+	for nth < i && b.members[i-1-nth] == g {
+		nth++
+	}
+	here := domainsOf(b.snapshot, n, g.Slice.Level, nil)[0]
+	return here != "" && (nth%g.Slice.Size == 0 || domainsOf(b.snapshot, b.at[i-1], g.Slice.Level, nil)[0] == here)
 }
 
 func (b *brute) allows(sl *slot, g *model.TaskGroup) bool {

@@ -252,6 +252,7 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 		}
 		if len(j.Members) == 0 {
 			faults = append(faults, rankFaults(s, ledgers, j.ID, gang)...)
+			faults = append(faults, sliceFaults(s, ledgers, j, gang)...)
 		}
 		if j.Topology.Mode == model.TopologyRequire {
 			domains := map[string]bool{}
@@ -265,6 +266,35 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 			}
 			if len(domains) > 1 || domains[""] {
 				faults = append(faults, fmt.Sprintf("%s: gang %q is in the %ss %v", j.ID, name, j.Topology.Level, domains))
+			}
+		}
+	}
+	return faults
+}
+
+// sliceFaults checks that slices are each in one domain, and of a job of one
+// group that they are so by rank.
+func sliceFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, gang []model.Member) (faults []string) {
+	for _, g := range j.Groups {
+		if g.Slice.Size == 0 || j.Gang == model.GangNone {
+			continue
+		}
+		in, at := map[string]int{}, map[int]string{}
+		for _, m := range gang {
+			if m.Group == g.Name {
+				d := domainsOf(s, ledgers[m.Node].node, g.Slice.Level, nil)[0]
+				in[d]++
+				at[m.Rank] = d
+			}
+		}
+		for d, n := range in {
+			if d == "" || n%g.Slice.Size != 0 {
+				faults = append(faults, fmt.Sprintf("%s: %d members of %s in %s %q are no slices of %d", j.ID, n, g.Name, g.Slice.Level, d, g.Slice.Size))
+			}
+		}
+		for rank := range at {
+			if first := rank - rank%g.Slice.Size; len(j.Groups) == 1 && at[rank] != at[first] {
+				faults = append(faults, fmt.Sprintf("%s: ranks %d and %d are of one slice, in %s and %s", j.ID, first, rank, at[first], at[rank]))
 			}
 		}
 	}

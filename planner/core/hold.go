@@ -79,14 +79,14 @@ func (c *cycle) beginHolding() {
 const maxTargets = 8
 
 // keepSome tries the domains, the nearest first. A gang whose members differ,
-// or are told apart by property, is then placed as if the cluster were empty,
+// come in slices, or are told apart by property, is then placed as if the cluster were empty,
 // and keeps what that takes.
 func (c *cycle) keepSome(g *gang, view int) (kept, bool) {
 	state := c.views[viewNow].State
 	mark := state.Mark()
 	tried := map[[2]int32]bool{}
 	for range maxTargets {
-		if len(g.unit.Quotas) > 0 {
+		if len(g.unit.Quotas) > 0 || g.sliced() {
 			break
 		}
 		best, ok := c.target(g, view, tried)
@@ -99,7 +99,7 @@ func (c *cycle) keepSome(g *gang, view int) (kept, bool) {
 		state.Revert(mark)
 		tried[[2]int32{best.lo, best.hi}] = true
 	}
-	if len(g.unit.Parts) > 1 || len(g.unit.Quotas) > 0 {
+	if len(g.unit.Parts) > 1 || len(g.unit.Quotas) > 0 || g.sliced() {
 		return c.keepPlanned(g, view)
 	}
 	return kept{}, false

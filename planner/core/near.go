@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
 	"github.com/caravan-sched/caravan/planner/core/topo"
@@ -55,15 +57,16 @@ func (m meter) summary(part int) *topo.Summary {
 }
 
 func (m meter) members(part int, f domainFit) int {
+	on := func(most int32) int { return m.engine.Catalog.RoomOn(&m.gang.unit.Parts[part], f.node, int(most)) }
 	switch only := m.gang.unit.Only; {
 	case f.domain >= 0:
-		return m.summary(part).Members(f.domain)
+		return m.engine.Catalog.RoomFor(&m.gang.unit.Parts[part], m.summary(part), f.domain)
 	case only != nil:
-		return int(m.engine.FitOn(m.gang.unit.Parts[part].Request, f.node, only.GPUs).Members)
+		return on(m.engine.FitOn(m.gang.unit.Parts[part].Request, f.node, only.GPUs).Members)
 	case m.island:
-		return int(m.summary(part).Fit(f.node).Island)
+		return on(m.summary(part).Fit(f.node).Island)
 	default:
-		return int(m.summary(part).Fit(f.node).Members)
+		return on(m.summary(part).Fit(f.node).Members)
 	}
 }
 
@@ -97,14 +100,30 @@ func (m meter) measure(f *domainFit) {
 	}
 }
 
+// unsliced is how many members the domain would take if they did not come in
+// slices.
+func (m meter) unsliced(f domainFit) int {
+	loose, unit := *m.gang, *m.gang.unit
+	unit.Parts = slices.Clone(unit.Parts)
+	for i := range unit.Parts {
+		unit.Parts[i].Slices = place.Slices{}
+	}
+	loose.unit, m.gang = &unit, &loose
+	m.measure(&f)
+	return f.fit
+}
+
 // refine counts anew what the domain takes, all parts together and with what
 // tells the gang's members apart.
 func (c *cycle) refine(e *place.Engine, g *gang, f *domainFit) {
 	m := newMeter(e, g)
 	m.measure(f)
 	f.apart = f.fit
+	if g.sliced() {
+		f.apart = m.unsliced(*f)
+	}
 	if u := g.unit; len(u.Parts) > 1 || len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) > 0 {
-		f.fit = min(f.apart, e.Most(u, f.domain, f.lo, f.hi, m.island))
+		f.fit = min(f.fit, e.Most(u, f.domain, f.lo, f.hi, m.island))
 	}
 }
 

@@ -17,9 +17,9 @@ func anyCluster(t *rapid.T) *model.Snapshot {
 	s := &model.Snapshot{Now: testNow, Levels: []string{"block", "rack"}}
 	for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
 		n := model.Node{ID: fmt.Sprintf("n%d", i), Datacenter: rapid.SampledFrom([]string{"dc1", "dc2"}).Draw(t, "dc"), Levels: map[string]string{}}
-		for level, values := range map[string][]string{"block": {"", "b1", "b2"}, "rack": {"", "r1", "r2"}} {
-			if v := rapid.SampledFrom(values).Draw(t, level); v != "" {
-				n.Levels[level] = v
+		for _, level := range s.Levels {
+			if v := rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, level); v != "" {
+				n.Levels[level] = level[:1] + v
 			}
 		}
 		n.Attributes = map[string]string{"meta.color": rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "color")}
@@ -70,6 +70,10 @@ func anyJob(t *rapid.T, id int, plain bool) model.Job {
 		names := []string{"gpu", "nvidia/gpu", "nvidia/gpu/A", "nvidia/gpu/B"}
 		for range rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3}).Draw(t, "asks") {
 			g.Devices = append(g.Devices, model.DeviceAsk{Name: rapid.SampledFrom(names).Draw(t, "name"), Count: rapid.SampledFrom([]int{1, 1, 2, 2, 9}).Draw(t, "gpus")})
+		}
+		if rapid.IntRange(0, 5).Draw(t, "sliced") == 0 {
+			g.Count = rapid.SampledFrom([]int{2, 4}).Draw(t, "members")
+			g.Slice = model.Slice{Size: 2, Level: rapid.SampledFrom([]string{"node", "rack", "block"}).Draw(t, "slice")}
 		}
 		if rapid.IntRange(0, 5).Draw(t, "port") == 0 {
 			g.Ports = []int{80}

@@ -42,9 +42,9 @@ func (g *gang) wants() string {
 // where says in what the gang has to be.
 func (g *gang) where() string {
 	if g.unit.Topology.Mode != model.TopologyRequire {
-		return ""
+		return g.inSlices()
 	}
-	text := " in one " + g.unit.Topology.Level
+	text := " in one " + g.unit.Topology.Level + g.inSlices()
 	if g.unit.Only != nil || g.unit.Within != topo.Root {
 		text += ", where its other members are"
 	}
@@ -56,6 +56,8 @@ func (g *gang) but(f domainFit) string {
 	switch {
 	case f.fit == f.apart:
 		return ""
+	case g.sliced():
+		return fmt.Sprintf(", %d if it were not for the slices", f.apart)
 	case len(g.unit.Quotas) > 0:
 		return fmt.Sprintf(", %d if it were not for distinct_property", f.apart)
 	case len(g.unit.Taken)+len(g.unit.TakenByPart) > 0:
@@ -77,6 +79,9 @@ func (g *gang) butNot() string {
 
 // astrayReason says why members cannot join others that are apart.
 func (g *gang) astrayReason() string {
+	if g.unit.Topology.Mode != model.TopologyRequire || g.halved {
+		return fmt.Sprintf("needs %s%s, but more than one of its slices lacks members, and which lacks which is not known; stop the job and submit it again", g.wants(), g.inSlices())
+	}
 	level := g.unit.Topology.Level
 	return fmt.Sprintf("needs %s in one %s with its other members, but those are not in one %s; stop the job and submit it again, or prefer the level instead of requiring it",
 		g.wants(), level, level)
@@ -144,6 +149,8 @@ func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
 	reason := fmt.Sprintf("needs %s%s; %s has room for %d of %d even when everything in it is free and healthy%s",
 		g.wants(), g.where(), domainName(best.level, best.path), best.fit, g.members, g.but(best))
 	switch {
+	case best.apart >= g.members && g.sliced():
+		reason += "; make the slices smaller or give them a wider level"
 	case best.apart >= g.members:
 	case c.fitsApart(whole, g):
 		reason += "; require a wider level, or ask for fewer or smaller members"

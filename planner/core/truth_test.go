@@ -22,13 +22,13 @@ func TestReasonsAreTrue(t *testing.T) {
 			return
 		}
 		empty := emptied(s)
-		loose := j
+		loose, sliced := unsliced(j)
 		loose.Topology = model.Topology{}
 		never := d.Detail.Code == codeNoNode || d.Detail.Code == codeTooLarge
 		if possible := bruteForce(empty, &j); never == possible {
 			t.Fatalf("possible in an empty cluster: %v; code %s: %s", possible, d.Detail.Code, d.Reason)
 		}
-		if apart := j.Topology.Mode == model.TopologyRequire && bruteForce(s, &loose); !never && (d.Detail.Code == codeNoDomain) != apart {
+		if apart := (sliced || j.Topology.Mode == model.TopologyRequire) && bruteForce(s, &loose); !never && (d.Detail.Code == codeNoDomain) != apart {
 			t.Fatalf("fits elsewhere: %v; code %s: %s", apart, d.Detail.Code, d.Reason)
 		}
 		if want := countFree(s, &j); d.Detail.FreeGPUs != want {
@@ -43,6 +43,16 @@ func TestReasonsAreTrue(t *testing.T) {
 			checkFit(t, in, &j, d)
 		}
 	})
+}
+
+// unsliced is a job whose members come in no slices, and whether they do.
+func unsliced(j model.Job) (out model.Job, sliced bool) {
+	j.Groups = slices.Clone(j.Groups)
+	for i := range j.Groups {
+		sliced = sliced || j.Groups[i].Slice.Size > 0
+		j.Groups[i].Slice = model.Slice{}
+	}
+	return j, sliced
 }
 
 // emptied is a cluster without its allocations and troubles.
@@ -108,7 +118,7 @@ func checkFiltered(t *rapid.T, s *model.Snapshot, j *model.Job, d model.Decision
 	}
 	for _, g := range j.Groups {
 		one := *j
-		g.Count = 1
+		g.Count, g.Slice = 1, model.Slice{}
 		one.Groups, one.Topology = []model.TaskGroup{g}, model.Topology{}
 		refused := 0
 		for i := range s.Nodes {
@@ -144,7 +154,7 @@ func checkFit(t *rapid.T, s *model.Snapshot, j *model.Job, d model.Decision) {
 	}
 	fit := d.Detail.MembersFit
 	if len(j.Groups) == 1 {
-		if !fits(fit) || fit < j.Groups[0].Count && fits(fit+1) {
+		if !fits(fit) || fit < j.Groups[0].Count && fits(fit+max(1, j.Groups[0].Slice.Size)) {
 			t.Fatalf("members_fit %d in %s %s is not what fits: %s", fit, d.Detail.Level, d.Detail.Domain, d.Reason)
 		}
 		return

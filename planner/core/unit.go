@@ -24,6 +24,8 @@ type gang struct {
 	named bool
 	// astray: a level is required that its members in force do not share.
 	astray bool
+	// halved: several of its slices lack members, so it is astray.
+	halved bool
 	// grown is how many members the gang has already, which it is to run beside.
 	grown int
 	// near is the smallest domain around those.
@@ -111,7 +113,11 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	g.runs, _ = c.expected(j)
 	distinct := false
 	for i, group := range g.groups {
-		u.Parts = append(u.Parts, place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])})
+		part := place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])}
+		if s := group.Slice; s.Size > 0 {
+			part.Slices = place.Slices{Size: s.Size, Level: c.catalog.SliceLevel(s.Level)}
+		}
+		u.Parts = append(u.Parts, part)
 		distinct = distinct || needsOthers(group.Constraints)
 	}
 	g.unit = u
@@ -121,6 +127,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	if u.Topology.Mode == model.TopologyRequire && (gangOf(j) == model.GangGroup || g.grown > 0) {
 		c.joinOthers(j, g)
 	}
+	c.joinSlices(j, g)
 	if g.grown > 0 {
 		c.onlyWhole(j, g)
 	}

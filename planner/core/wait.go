@@ -199,11 +199,15 @@ func (c *cycle) freeGPUs(e *place.Engine, g *gang) int {
 // fitsApart reports whether the gang would fit if it did not have to be in one
 // domain.
 func (c *cycle) fitsApart(e *place.Engine, g *gang) bool {
-	if g.unit.Topology.Mode != model.TopologyRequire {
+	if g.unit.Topology.Mode != model.TopologyRequire && !g.sliced() {
 		return false
 	}
 	loose, unit := *g, *g.unit
 	unit.Topology, unit.Within, unit.Only = model.Topology{}, topo.Root, nil
+	unit.Parts = slices.Clone(unit.Parts)
+	for i := range unit.Parts {
+		unit.Parts[i].Slices = place.Slices{}
+	}
 	loose.unit = &unit
 	return c.placeable(e, &loose)
 }

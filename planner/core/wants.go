@@ -77,13 +77,18 @@ func (p *Prepared) countShape(j *model.Job, g *model.TaskGroup, times float64) {
 	if level < 0 {
 		level = p.catalog.Natural(r, g.Count)
 	}
+	members := g.Count
+	if s := g.Slice; s.Size > 0 && p.tree.LevelIndex(s.Level) >= 0 {
+		members, level = s.Size, p.tree.LevelIndex(s.Level)
+		times *= float64(g.Count / s.Size)
+	}
 	if level < 0 {
 		return
 	}
-	key := wantKey{r.Key(), g.Count, level}
+	key := wantKey{r.Key(), members, level}
 	w := p.shapes[key]
 	if w == nil {
-		w = &place.Want{Request: r, Members: g.Count, Level: level}
+		w = &place.Want{Request: r, Members: members, Level: level}
 		p.shapes[key] = w
 	}
 	if w.Weight += times; w.Weight == 0 {

@@ -16,7 +16,7 @@ func (p *parser) bounds() []Bounds {
 		p.fault("job", "group", "", "it has no task group, so there is nothing to place")
 	}
 	if len(p.job.TaskGroups) > 1 {
-		for _, key := range []string{KeyMin, KeyMax} {
+		for _, key := range []string{KeyMin, KeyMax, KeySlice} {
 			if v, ok := p.job.Meta[key]; ok {
 				p.fault("job", key, v, "the job has several groups; write it in the meta of the group that it is for")
 			}
@@ -50,6 +50,7 @@ func (p *parser) groupBounds(g *api.TaskGroup) Bounds {
 	if maxSet && b.Max < b.Count {
 		p.fault(maxWhere, KeyMax, strconv.Itoa(b.Max), fmt.Sprintf("allowed is at least the group's count, %d", b.Count))
 	}
+	p.slice(g, &b)
 	return b
 }
 

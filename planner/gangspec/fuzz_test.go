@@ -22,6 +22,7 @@ func FuzzParseMeta(f *testing.F) {
 		{"caravan_min", "1"}, {"caravan_max", "99999999999999999999"}, {"caravan_deadline", "2031-05-17T18:00:00Z"},
 		{"caravan_duration", "1h"}, {"caravan_budget", "1e309"}, {"caravan_queue", "a/b"}, {"caravan_\xff", ""},
 		{"caravan_models", "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB=0.5"}, {"caravan_models", "=,=,"}, {"caravan_mix", "true"},
+		{"caravan_slice", "2"}, {"caravan_slice", "4:rack"}, {"caravan_slice", "-0x:"},
 		{"caravan_speed", "1:1, 2:1.9,4:3.5"}, {"caravan_speed", "1:1,1:2"}, {"caravan_speed", ":,:"}, {"caravan_speed", "1:1e-400,99999999999999999999:1"},
 	} {
 		f.Add(seed[0], seed[1], 4)
@@ -41,6 +42,9 @@ func FuzzParseMeta(f *testing.F) {
 			}
 			if spec.Duration < 0 || spec.DeadlineAfter < 0 || spec.Budget < 0 || spec.Queue == "" {
 				t.Errorf("spec %+v", spec)
+			}
+			if s := b.Slice; s.Size != 0 && (s.Size < 2 || b.Count%s.Size != 0 || s.Level == "") {
+				t.Errorf("slices %+v of %d", s, b.Count)
 			}
 			names := map[string]bool{}
 			for _, m := range spec.Models {

@@ -30,6 +30,7 @@ const (
 	KeyBudget     = Prefix + "budget"
 	KeyOnFailure  = Prefix + "on_failure"
 	KeyOnResize   = Prefix + "on_resize"
+	KeySlice      = Prefix + "slice"
 	KeyModels     = Prefix + "models"
 	KeyMix        = Prefix + "mix"
 	KeySpeed      = Prefix + "speed"
@@ -39,7 +40,7 @@ const (
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
-	KeyModels, KeyMix, KeySpeed,
+	KeySlice, KeyModels, KeyMix, KeySpeed,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -118,10 +119,12 @@ type Spec struct {
 	OnResize string
 }
 
-// Bounds are a group's elastic bounds: Min ≤ Count ≤ Max.
+// Bounds are a group's elastic bounds, Min ≤ Count ≤ Max, and the slices that
+// its members come in.
 type Bounds struct {
 	Group           string
 	Count, Min, Max int
+	Slice           model.Slice
 }
 
 // Elastic says whether the group may run with another count.

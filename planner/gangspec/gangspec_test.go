@@ -126,13 +126,14 @@ func TestParseReadsEverything(t *testing.T) {
 		"caravan_speed": "4 : 3.5, 1:1,2:1.9",
 	}
 	job.TaskGroups[0].Meta = map[string]string{"caravan_min": "2", "caravan_max": "8", "caravan_queue": "org/team"}
+	job.TaskGroups[1].Meta = map[string]string{"caravan_slice": "2:node"}
 	got, err := gangspec.Parse(job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := gangspec.Spec{
 		Gang: model.GangGroup, Queue: "org/team", Topology: model.Topology{Mode: "require", Level: "rack"},
-		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2}},
+		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2, Slice: model.Slice{Size: 2, Level: "node"}}},
 		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Checkpoint: 10 * time.Minute,
 		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
 		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true,
@@ -179,7 +180,21 @@ func TestParseFaults(t *testing.T) {
 		"on_failure": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "contine" }, []string{`(did you mean "continue"?)`}},
 		"on_failure without room": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "continue" },
 			[]string{"fewer members than count"}},
-		"on_resize":                  {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
+		"on_resize": {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
+		"a slice that is no number": {func(j *api.Job) { j.Meta["caravan_gang"], j.Meta["caravan_slice"] = "job", "x" },
+			[]string{`job: caravan_slice = "x": allowed is "SIZE" or "SIZE:LEVEL", SIZE 2 or more and a divisor of the group's count, 4`}},
+		"a slice that is no part": {func(j *api.Job) { j.Meta["caravan_gang"], j.Meta["caravan_slice"] = "job", "3:rack" },
+			[]string{`caravan_slice = "3:rack": allowed is`}},
+		"a slice in an island": {func(j *api.Job) { j.Meta["caravan_gang"], j.Meta["caravan_slice"] = "job", "2:island" },
+			[]string{`caravan_slice = "2:island": the level allowed is node, domain, rack, block, zone or region`}},
+		"slices of an elastic group": {func(j *api.Job) {
+			j.Meta["caravan_gang"], j.Meta["caravan_slice"], j.Meta["caravan_min"] = "job", "2", "2"
+		}, []string{"a group in slices has a fixed count"}},
+		"slices of no gang": {func(j *api.Job) { j.Meta["caravan_slice"] = "2" },
+			[]string{`group "g": caravan_slice = "2:domain": members that are placed one by one come in no slices`}},
+		"slices wider than the gang": {func(j *api.Job) {
+			j.Meta["caravan_gang"], j.Meta["caravan_slice"], j.Meta["caravan_topology"] = "job", "2:block", "require:rack"
+		}, []string{`the whole gang is in one rack by caravan_topology already`}},
 		"models without a name":      {func(j *api.Job) { j.Meta["caravan_models"] = "H100=1,=2" }, []string{`caravan_models = "H100=1,=2": a name is missing; allowed are names as caravan topology shows them`}},
 		"models with an empty entry": {func(j *api.Job) { j.Meta["caravan_models"] = "H100=1," }, []string{`a name is missing`}},
 		"models whose speed is none": {func(j *api.Job) { j.Meta["caravan_models"] = "H100=fast" }, []string{`the speed "fast" is no number above 0`}},

@@ -58,6 +58,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 	spec.Checkpoint = p.duration(KeyCheckpoint)
 	spec.Deadline, spec.DeadlineAfter = p.deadline()
 	spec.Groups = p.bounds()
+	p.checkSlices(spec)
 	spec.OnFailure = p.onFailure(spec)
 	spec.OnResize = p.word(KeyOnResize, ResizeNotify, []string{ResizeNotify, ResizeRestart})
 	if len(p.faults) > 0 {

@@ -76,6 +76,9 @@ func taskGroup(g *api.TaskGroup, spec Spec) model.TaskGroup {
 		if b.Group == out.Name && b.Elastic() {
 			out.Min, out.Max = b.Min, b.Max
 		}
+		if b.Group == out.Name {
+			out.Slice = b.Slice
+		}
 	}
 	for _, t := range g.Tasks {
 		if t == nil {

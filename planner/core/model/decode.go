@@ -26,6 +26,7 @@ var required = map[string][]string{
 	"Queue":       {"path"},
 	"Member":      {"group", "index", "node"},
 	"Preempted":   {"at", "by"},
+	"Slice":       {"size", "level"},
 	"ModelSpeed":  {"name", "speed"},
 	"SpeedPoint":  {"members", "rate"},
 	"SpeedSample": {"members", "rate", "count"},

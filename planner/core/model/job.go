@@ -161,8 +161,10 @@ const (
 
 // TaskGroup is one group of equal members.
 type TaskGroup struct {
-	Name        string       `json:"name"`
-	Count       int          `json:"count"`
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+	// Slice says that the members come in slices that have to be near.
+	Slice       Slice        `json:"slice,omitzero"`
 	Min         int          `json:"min,omitempty"`
 	Max         int          `json:"max,omitempty"`
 	Constraints []Constraint `json:"constraints,omitempty"`
@@ -172,6 +174,16 @@ type TaskGroup struct {
 	Ports []int `json:"ports,omitempty"`
 	// Devices are the device requests of one member, each of one task.
 	Devices []DeviceAsk `json:"devices,omitempty"`
+}
+
+// Slice says that every Size members of a group, by rank, have to be in one
+// domain of a level, while the group may be in several: data parallelism between
+// NVLink domains, tensor parallelism inside.
+type Slice struct {
+	// Size divides the group's count; 0 means that there are no slices.
+	Size int `json:"size"`
+	// Level is a level's name, the node's or one above it.
+	Level string `json:"level"`
 }
 
 // DeviceAsk is one device block of a task.

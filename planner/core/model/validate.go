@@ -220,7 +220,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 			f.add("jobs[%d] (%s).groups[%d].name: %q: is another group's too; want unique names", i, j.ID, k, g.Name)
 		}
 		groups[g.Name] = g
-		g.validate(f, i, k, j.ID)
+		g.validate(f, i, k, j.ID, levels)
 	}
 	j.validateMembers(f, i, groups)
 }
@@ -244,7 +244,7 @@ func (j *Job) validateModels(f *faults, i int) {
 	}
 }
 
-func (g *TaskGroup) validate(f *faults, i, at int, job string) {
+func (g *TaskGroup) validate(f *faults, i, at int, job string, levels map[string]bool) {
 	for _, q := range []struct {
 		name  string
 		value int
@@ -255,6 +255,14 @@ func (g *TaskGroup) validate(f *faults, i, at int, job string) {
 	}
 	if !g.Resources.possible() {
 		g.Resources.faults(f, "jobs[%d] (%s).groups[%d] (%s).resources", i, job, at, g.Name)
+	}
+	if s := g.Slice; s != (Slice{}) {
+		if s.Size < 2 || s.Size > MaxCount || g.Count%s.Size != 0 {
+			f.add("jobs[%d] (%s).groups[%d] (%s).slice.size: %d: want 2 or more that divides the count, %d", i, job, at, g.Name, s.Size, g.Count)
+		}
+		if s.Level == LevelIsland || s.Level != LevelNode && !levels[s.Level] {
+			f.add("jobs[%d] (%s).groups[%d] (%s).slice.level: %q: want %q or one of the snapshot's levels", i, job, at, g.Name, s.Level, LevelNode)
+		}
 	}
 	for k, p := range g.Ports {
 		if p < 1 || p > maxPort {

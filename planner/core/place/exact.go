@@ -13,11 +13,12 @@ func (a *attempt) exact(lo, hi int32, limit uint64) bool {
 	type member struct {
 		part  int
 		first bool // of its part
+		nth   int  // of its part
 	}
 	var members []member
 	for _, i := range a.order {
 		for k := range a.unit.Parts[i].Count {
-			members = append(members, member{i, k == 0})
+			members = append(members, member{i, k == 0, k})
 		}
 	}
 	var place func(at int, from int32) bool
@@ -30,11 +31,12 @@ func (a *attempt) exact(lo, hi int32, limit uint64) bool {
 			from = lo // equal members are placed in the order of the nodes
 		}
 		var failed []int32
-		for node := from; node < hi; node++ {
+		from, end := a.inSlice(m.part, m.nth, from, hi)
+		for node := from; node < end; node++ {
 			if a.steps--; a.steps < 0 {
 				return false
 			}
-			if a.likeOne(failed, node, m.part) || !a.mayUse(m.part, node, limit) {
+			if a.likeOne(failed, node, m.part) || !a.mayStartSlice(m.part, node) || !a.mayUse(m.part, node, limit) {
 				continue
 			}
 			if a.leftOn(m.part, node) < 1 {
@@ -136,7 +138,7 @@ func (a *attempt) putChoice(part int, p Placed, then func() bool) bool {
 // likeOne reports whether a node is like one of those that were tried at this
 // place of the search and failed. Only plain nodes are compared.
 func (a *attempt) likeOne(failed []int32, node int32, part int) bool {
-	if len(a.unit.Quotas) > 0 || a.unit.Apart || a.unit.Parts[part].Request.perNode() {
+	if len(a.unit.Quotas) > 0 || a.unit.Apart || a.unit.sliced() || a.unit.Parts[part].Request.perNode() {
 		return false
 	}
 	t := a.Catalog.Tree

@@ -26,9 +26,33 @@ func (e *Engine) Most(u *Unit, domain, lo, hi int32, island bool) int {
 		most = max(most, len(a.placed))
 		e.State.Revert(mark)
 		a.freeQuotas(0)
+		if u.sliced() && len(u.Parts) == 1 && len(u.Quotas) > 0 {
+			most = max(most, a.mostSlices(lo, hi, limit))
+		}
 	}
 	e.State.Revert(start)
 	return most
+}
+
+// mostSlices counts the members of the one part that fit, in whole slices, with
+// what tells them apart: the greedy choice does not know of both.
+func (a *attempt) mostSlices(lo, hi int32, limit uint64) int {
+	unit := *a.unit
+	defer func(given *Unit) { a.unit = given }(a.unit)
+	for n := unit.Parts[0].Count; n > 0; n -= unit.Parts[0].Slices.Size {
+		less := unit
+		less.Parts = []Part{unit.Parts[0]}
+		less.Parts[0].Count = n
+		a.unit, a.steps, a.placed = &less, maxSteps, a.placed[:0]
+		mark := a.State.Mark()
+		fits := a.exact(lo, hi, limit)
+		a.State.Revert(mark)
+		a.freeQuotas(0)
+		if fits {
+			return n
+		}
+	}
+	return 0
 }
 
 // FitOn says what a node can do for a request with only some of its GPUs.
@@ -44,7 +68,7 @@ func (e *Engine) Fill(r *Request, domain int32, count int) []Placed {
 	if count == 0 {
 		return nil
 	}
-	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, count}}}, placed: make([]Placed, 0, count)}
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{Request: r, Count: count}}}, placed: make([]Placed, 0, count)}
 	e.parts = e.spread(e.profile(r), domain, count, e.parts[:0])
 	for _, s := range e.parts {
 		a.put(0, s.node, s.count, ^uint64(0))
@@ -56,7 +80,7 @@ func (e *Engine) Fill(r *Request, domain int32, count int) []Placed {
 // and says how many.
 func (e *Engine) Put(r *Request, node int32, count int) int {
 	n := min(count, int(e.Summary(r).Fit(node).Members))
-	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, n}}}}
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{Request: r, Count: n}}}}
 	a.put(0, node, n, ^uint64(0))
 	return len(a.placed)
 }
@@ -70,7 +94,7 @@ func (e *Engine) FitRow(r *Request, node int32, row *topo.Row) topo.Fit {
 // its GPUs, takes what they need, and says how many.
 func (e *Engine) PutInto(r *Request, node int32, count int, gpus uint64) int {
 	n := min(count, int(e.FitOn(r, node, gpus).Members))
-	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{r, n}}}}
+	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{Request: r, Count: n}}}}
 	a.put(0, node, n, gpus)
 	return len(a.placed)
 }

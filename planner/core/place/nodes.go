@@ -48,7 +48,7 @@ func (a *attempt) inIslands(part, count int) func(node int32) bool {
 
 // hasRequired reports whether a node has the level required.
 func (a *attempt) hasRequired(node int32) bool {
-	return a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0
+	return (a.required < 0 || a.Catalog.Tree.DomainAt(node, a.required) >= 0) && a.hasSlices(node)
 }
 
 // tryNode tries to put the whole unit on one node or one of its islands.
@@ -153,7 +153,7 @@ func (a *attempt) tryRange(domain, lo, hi int32, limit uint64) bool {
 	a.State.Revert(start)
 	a.freeQuotas(used)
 	a.placed = a.placed[:0]
-	if len(a.order) == 1 && len(a.unit.Quotas) < 2 {
+	if len(a.order) == 1 && len(a.unit.Quotas) < 2 && !(a.unit.sliced() && len(a.unit.Quotas) > 0) {
 		return false // the greedy choice was exact
 	}
 	if a.exact(lo, hi, limit) {
@@ -198,14 +198,18 @@ func (a *attempt) greedy(domain, lo, hi int32, limit uint64, partial bool) bool 
 func (a *attempt) shares(part int, domain, lo, hi int32, partial bool) ([]share, bool) {
 	count := a.unit.Parts[part].Count
 	p := a.profile(a.unit.Parts[part].Request)
+	u, size := &a.unit.Parts[part], a.unit.Parts[part].Slices.Size
 	if a.hasQuota(part) {
+		if size > 0 {
+			return nil, false // that takes the exhaustive search
+		}
 		return a.spreadByQuota(p, part, count, lo, hi)
 	}
 	room := 0
 	if domain < 0 {
-		room = int(p.summary.Fit(lo).Members)
+		room = a.Catalog.RoomOn(u, lo, int(p.summary.Fit(lo).Members))
 	} else {
-		room = p.summary.Members(domain)
+		room = a.Catalog.RoomFor(u, p.summary, domain)
 	}
 	n := min(count, room)
 	switch {
@@ -213,6 +217,9 @@ func (a *attempt) shares(part int, domain, lo, hi int32, partial bool) ([]share,
 		return nil, false
 	case domain < 0:
 		return []share{{lo, n}}, n == count
+	case size > 0:
+		a.parts = a.spreadSlices(p, u, domain, n/size*size, a.parts[:0])
+		return a.parts, n == count
 	default:
 		a.parts = a.spread(p, domain, n, a.parts[:0])
 		return a.parts, n == count

@@ -38,6 +38,8 @@ type Spot struct {
 type Part struct {
 	Request *Request
 	Count   int
+	// Slices may divide it.
+	Slices Slices
 }
 
 // Quota is a distinct_property constraint: no value of Target may be used by
@@ -341,8 +343,13 @@ func (a *attempt) tryDomains(domains []int32) bool {
 	for _, d := range domains {
 		spare, ok := 0, true
 		for k, i := range a.order {
-			left := summaries[k].Members(d) - a.unit.Parts[i].Count
-			spare, ok = spare+left, ok && left >= 0
+			part := &a.unit.Parts[i]
+			left := a.Catalog.RoomFor(part, summaries[k], d) - part.Count
+			ok = ok && left >= 0
+			if part.Slices.Size > 0 && part.Slices.Level >= 0 && a.Catalog.Tree.Domains[d].Level >= part.Slices.Level {
+				left = summaries[k].Members(d) - part.Count // it is inside of one slice's domain
+			}
+			spare += left
 		}
 		if !ok || exact && len(options) > 0 && (spare > options[0].spare || spare == options[0].spare && len(a.wants) == 0) || !a.within(d) || !a.quotasLet(summaries, a.Catalog.Tree.Domains[d].Lo, a.Catalog.Tree.Domains[d].Hi, false) {
 			continue

@@ -50,8 +50,8 @@ var rules = map[string]kind{
 	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
-	"ModelSpeed.Name": keep,
-	"Job.KeepSize":    hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
+	"ModelSpeed.Name": keep, "Slice.Level": keep,
+	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
 	"Queue.Priorities KEY": class, "Queue.Reclaim": keep, "Queue.ReclaimFrom": queuePath, "Queue.History KEY": keep,
