@@ -207,8 +207,14 @@ class Gang:
 
     # Reports.
 
-    def report(self, step=None, loss=None, throughput=None):
-        """Tells how far training is. Values that are left out stay as they were."""
+    def report(self, step=None, loss=None, throughput=None, batch=None, noise_scale=None, fetch_s=None, prepare_s=None, compute_s=None):
+        """Tells how far training is. Values that are left out stay as they were.
+
+        throughput is the samples per second of this task or, where one task alone
+        tells it, of the gang. batch is the samples of all in a step, noise_scale the
+        gradient noise scale; fetch_s, prepare_s and compute_s are the seconds of a
+        step that this task takes to read its input, prepare it, and work with it.
+        """
         if self.on_resize is not None:
             self.resized()
         about = {}
@@ -217,8 +223,8 @@ class Gang:
         if loss is not None:
             loss = float(loss)
             about["loss"] = loss if loss - loss == 0 else str(loss)  # JSON has no NaN
-        if throughput is not None:
-            about["throughput"] = float(throughput)
+        amounts = dict(throughput=throughput, batch=batch, noise_scale=noise_scale, fetch_s=fetch_s, prepare_s=prepare_s, compute_s=compute_s)
+        about.update((key, float(value)) for key, value in amounts.items() if value is not None)
         if about:
             self._tell(about)
 

@@ -144,9 +144,18 @@ type Progress struct {
 	At time.Time `json:"at"`
 	// Step is the training step, Loss the last loss, Throughput the samples (or
 	// tokens, as the user counts) per second.
-	Step       *int64      `json:"step,omitempty"`
-	Loss       *float64    `json:"loss,omitempty"`
-	Throughput *float64    `json:"throughput,omitempty"`
+	Step       *int64   `json:"step,omitempty"`
+	Loss       *float64 `json:"loss,omitempty"`
+	Throughput *float64 `json:"throughput,omitempty"`
+	// Batch is how many samples all members have in a step together, NoiseScale
+	// the gradient noise scale in samples.
+	Batch      *float64 `json:"batch,omitempty"`
+	NoiseScale *float64 `json:"noise_scale,omitempty"`
+	// FetchS, PrepareS and ComputeS are the seconds of a step that the member
+	// takes to read its input, to prepare it and to work with it; they overlap.
+	FetchS     *float64    `json:"fetch_s,omitempty"`
+	PrepareS   *float64    `json:"prepare_s,omitempty"`
+	ComputeS   *float64    `json:"compute_s,omitempty"`
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 }
 

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/caravan-sched/caravan/driver/gangapi"
 )
 
 // maxLine bounds a line of the protocol and a body of the hook, in bytes.
@@ -23,8 +26,19 @@ const maxPath = 4096
 type told struct {
 	step       *int64
 	loss       *float64
-	throughput *float64
+	amounts    amounts
 	checkpoint *toldCheckpoint
+}
+
+// amounts are what is told as a finite number that is not negative, in the order
+// of amountKeys; nil is not told.
+type amounts [len(amountKeys)]*float64
+
+var amountKeys = [...]string{"throughput", "batch", "noise_scale", "fetch_s", "prepare_s", "compute_s"}
+
+// apply gives the progress what is told.
+func (a *amounts) apply(p *gangapi.Progress) {
+	p.Throughput, p.Batch, p.NoiseScale, p.FetchS, p.PrepareS, p.ComputeS = a[0], a[1], a[2], a[3], a[4], a[5]
 }
 
 type toldCheckpoint struct {
@@ -36,6 +50,7 @@ type toldCheckpoint struct {
 //
 //	step 1200
 //	step=1200 loss=0.25 throughput=5300
+//	batch=512 fetch_s=0.02 prepare_s=0.05 compute_s=0.3
 //	checkpoint step=1200 path=/data/step-1200
 //
 // or a JSON object with the same keys. In words, "step" and "path" after
@@ -63,7 +78,7 @@ func parseWords(words []string) (told, error) {
 		switch {
 		case ok:
 		case key == "checkpoint":
-		case i+1 < len(words) && (key == "step" || key == "loss" || key == "throughput"):
+		case i+1 < len(words) && (key == "step" || key == "loss" || slices.Contains(amountKeys[:], key)):
 			i++
 			value = words[i]
 		}
@@ -87,8 +102,6 @@ func (t *told) set(key, value string) error {
 		}
 	case "loss":
 		t.loss, err = parseNumber(key, value)
-	case "throughput":
-		t.throughput, err = parseNumber(key, value)
 	case "checkpoint":
 		t.checkpoint = &toldCheckpoint{path: value}
 	case "path":
@@ -97,15 +110,21 @@ func (t *told) set(key, value string) error {
 		}
 		t.checkpoint.path = value
 	default:
-		return fmt.Errorf("%s: it is none of step, loss, throughput, checkpoint", shown(key))
+		at := slices.Index(amountKeys[:], key)
+		if at < 0 {
+			return fmt.Errorf("%s: it is none of step, loss, %s, checkpoint", shown(key), strings.Join(amountKeys[:], ", "))
+		}
+		t.amounts[at], err = parseNumber(key, value)
 	}
 	return err
 }
 
 // finish checks what is the same for words and JSON.
 func (t *told) finish(faults []error) (told, error) {
-	if t.throughput != nil && !(*t.throughput >= 0 && *t.throughput <= math.MaxFloat64) {
-		faults = append(faults, fmt.Errorf("throughput = %v: a finite number, not negative", *t.throughput))
+	for i, x := range t.amounts {
+		if x != nil && !(*x >= 0 && *x <= math.MaxFloat64) {
+			faults = append(faults, fmt.Errorf("%s = %v: a finite number, not negative", amountKeys[i], *x))
+		}
 	}
 	if c := t.checkpoint; c != nil {
 		if c.step == nil {
@@ -152,6 +171,11 @@ type message struct {
 	Step       json.RawMessage `json:"step"`
 	Loss       json.RawMessage `json:"loss"`
 	Throughput json.RawMessage `json:"throughput"`
+	Batch      json.RawMessage `json:"batch"`
+	NoiseScale json.RawMessage `json:"noise_scale"`
+	FetchS     json.RawMessage `json:"fetch_s"`
+	PrepareS   json.RawMessage `json:"prepare_s"`
+	ComputeS   json.RawMessage `json:"compute_s"`
 	Checkpoint json.RawMessage `json:"checkpoint"`
 }
 
@@ -172,7 +196,9 @@ func parseJSON(b []byte) (told, error) {
 	}
 	number("step", m.Step)
 	number("loss", m.Loss)
-	number("throughput", m.Throughput)
+	for i, raw := range [...]json.RawMessage{m.Throughput, m.Batch, m.NoiseScale, m.FetchS, m.PrepareS, m.ComputeS} {
+		number(amountKeys[i], raw)
+	}
 	c, err := parseCheckpoint(m.Checkpoint)
 	t.checkpoint = c
 	return t.finish(append(faults, err))

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,10 +18,21 @@ type flat struct {
 	Checkpoint       bool
 	CheckpointStep   *int64
 	Path             string
+	// Others are batch, noise_scale, fetch_s, prepare_s and compute_s, -1 for what
+	// is not told; nil if none is.
+	Others []float64
 }
 
 func flatten(t told) flat {
-	f := flat{Step: t.step, Loss: t.loss, Throughput: t.throughput}
+	f := flat{Step: t.step, Loss: t.loss, Throughput: t.amounts[0]}
+	for i, x := range t.amounts[1:] {
+		if x != nil && f.Others == nil {
+			f.Others = []float64{-1, -1, -1, -1, -1}
+		}
+		if x != nil {
+			f.Others[i] = *x
+		}
+	}
 	if c := t.checkpoint; c != nil {
 		f.Checkpoint, f.CheckpointStep, f.Path = true, c.step, c.path
 	}
@@ -46,7 +58,11 @@ func TestParseLine(t *testing.T) {
 		"checkpoint of the line":      {"step=9 checkpoint path=/a", flat{Step: ptr[int64](9), Checkpoint: true, CheckpointStep: ptr[int64](9), Path: "/a"}, ""},
 		"checkpoint of another":       {"step=9 checkpoint step=8", flat{Step: ptr[int64](9), Checkpoint: true, CheckpointStep: ptr[int64](8)}, ""},
 		"infinite loss":               {"loss inf", flat{Loss: ptr(math.Inf(1))}, ""},
-		"JSON":                        {`{"step":3,"loss":0.5,"throughput":2,"checkpoint":{"step":1,"path":"/a b"}}`, flat{ptr[int64](3), ptr(0.5), ptr(2.0), true, ptr[int64](1), "/a b"}, ""},
+		"JSON":                        {`{"step":3,"loss":0.5,"throughput":2,"checkpoint":{"step":1,"path":"/a b"}}`, flat{ptr[int64](3), ptr(0.5), ptr(2.0), true, ptr[int64](1), "/a b", nil}, ""},
+		"parts of a step":             {"batch 512 noise_scale=1e4 fetch_s 0.02 prepare_s=0 compute_s=0.3", flat{Others: []float64{512, 1e4, 0.02, 0, 0.3}}, ""},
+		"JSON parts of a step":        {`{"batch":512,"fetch_s":"0.02"}`, flat{Others: []float64{512, -1, 0.02, -1, -1}}, ""},
+		"a negative part":             {"fetch_s=-1", flat{}, "fetch_s"},
+		"an endless batch":            {"batch=inf", flat{}, "batch"},
 		"JSON checkpoint true":        {`{"step":3,"checkpoint":true}`, flat{Step: ptr[int64](3), Checkpoint: true, CheckpointStep: ptr[int64](3)}, ""},
 		"JSON checkpoint path":        {`{"checkpoint":"/a"}`, flat{Checkpoint: true, Path: "/a"}, ""},
 		"JSON nulls":                  {`{"step":null,"loss":null,"checkpoint":null}`, flat{}, ""},
@@ -104,7 +120,7 @@ func FuzzParseLine(f *testing.F) {
 			}
 			return
 		}
-		if got.step != nil && *got.step < 0 || got.throughput != nil && (!finite(*got.throughput) || *got.throughput < 0) {
+		if got.step != nil && *got.step < 0 || slices.ContainsFunc(got.amounts[:], func(x *float64) bool { return x != nil && (!finite(*x) || *x < 0) }) {
 			t.Errorf("told %+v", flatten(got))
 		}
 		if c := got.checkpoint; c != nil && (strings.ContainsAny(c.path, "\n\x00") || c.step != nil && *c.step < 0) {

@@ -86,7 +86,7 @@ type state struct {
 	at         time.Time
 	step       *int64
 	loss       *float64
-	throughput *float64
+	amounts    amounts
 	checkpoint *checkpoint
 }
 
@@ -195,7 +195,8 @@ func (s *Source) Progress() *gangapi.Progress {
 	if s.state.at.IsZero() {
 		return nil
 	}
-	p := &gangapi.Progress{At: s.state.at.Round(0), Step: s.state.step, Loss: s.state.loss, Throughput: s.state.throughput}
+	p := &gangapi.Progress{At: s.state.at.Round(0), Step: s.state.step, Loss: s.state.loss}
+	s.state.amounts.apply(p)
 	if s.state.checkpoint != nil {
 		c := s.state.checkpoint.report()
 		p.Checkpoint = &c
@@ -265,8 +266,10 @@ func (s *Source) apply(t told) {
 				s.faults.tell("loss", fmt.Errorf("the loss is %v", *t.loss))
 			}
 		}
-		if t.throughput != nil {
-			st.throughput = t.throughput
+		for i, x := range t.amounts {
+			if x != nil {
+				st.amounts[i] = x
+			}
 		}
 		if c := t.checkpoint; c != nil {
 			st.checkpoint = &checkpoint{begun: st.sequence, at: now, step: c.step, path: c.path}
