@@ -131,6 +131,10 @@ type Work struct {
 	// checkpoint.
 	SinceCheckpoint      *int64
 	CheckpointStep, Step *int64
+	// Progress is all that it has told, nil if that is nothing; Running says that
+	// it works, and is neither suspended nor stopping.
+	Progress *gangapi.Progress
+	Running  bool
 }
 
 // Works are what the members of all gangs have told, by allocation.
@@ -159,7 +163,7 @@ func (r *report) work(now time.Time) (w Work, told bool) {
 	if pr == nil {
 		return w, false
 	}
-	w.Step = plausible(pr.Step)
+	w.Step, w.Progress, w.Running = plausible(pr.Step), pr, r.state == gangapi.MemberRunning
 	if c := pr.Checkpoint; c != nil {
 		lost := time.Duration(c.AgeMS) * time.Millisecond
 		if r.suspended.IsZero() {
@@ -170,7 +174,7 @@ func (r *report) work(now time.Time) (w Work, told bool) {
 		seconds := int64(lost / time.Second)
 		w.SinceCheckpoint, w.CheckpointStep = &seconds, plausible(c.Step)
 	}
-	return w, w.Step != nil || w.SinceCheckpoint != nil
+	return w, w.Step != nil || w.SinceCheckpoint != nil || pr.Throughput != nil
 }
 
 func plausible(step *int64) *int64 {

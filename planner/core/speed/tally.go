@@ -7,12 +7,16 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// What a Tally keeps at most.
+// What a Tally keeps at most, and when it starts anew.
 const (
 	// Window is how many measurements of a configuration it keeps, the latest.
 	Window = 15
 	// MaxConfigs is how many configurations it keeps, those measured last.
 	MaxConfigs = 48
+	// changedAfter is how many measurements in a row must all be faster or all be
+	// slower, by a factor of changedBy, than those before them, for the job to be
+	// another one: then what was measured before is forgotten.
+	changedAfter, changedBy = 5, 1.25
 )
 
 // What a rate, a batch or a part of a step may be: beyond it something is wrong
@@ -79,10 +83,25 @@ func (t *Tally) Add(m Measured) bool {
 	k.Rates = k.Rates[max(0, len(k.Rates)-Window):]
 	k.Batch = smoothed(k.Batch, m.Batch)
 	k.FetchS, k.PrepareS, k.ComputeS = smoothed(k.FetchS, m.FetchS), smoothed(k.PrepareS, m.PrepareS), smoothed(k.ComputeS, m.ComputeS)
+	if changed(k.Rates) {
+		configs, k.Rates, k.Count = nil, k.Rates[len(k.Rates)-changedAfter:], changedAfter
+		t.NoiseScale = 0
+	}
 	configs = append(configs, k)
 	t.Configs = configs[max(0, len(configs)-MaxConfigs):]
 	t.NoiseScale, t.BaseBatch = smoothed(t.NoiseScale, m.NoiseScale), smoothed(t.BaseBatch, m.BaseBatch)
 	return true
+}
+
+// changed reports whether the latest rates are all those of another job.
+func changed(rates []float64) bool {
+	at := len(rates) - changedAfter
+	if at < changedAfter {
+		return false
+	}
+	usual, _ := middle(rates[:at])
+	latest := rates[at:]
+	return slices.Min(latest) > usual*changedBy || slices.Max(latest) < usual/changedBy
 }
 
 // alike: two batch sizes count as one configuration, as less than a factor of √2

@@ -76,3 +76,23 @@ func TestTallyBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestTallyChanged: four slower measurements may be the weather, the fifth means
+// that the job is another one, whatever its sizes did before.
+func TestTallyChanged(t *testing.T) {
+	var tally Tally
+	tally.Add(measured(8, 70))
+	for range 10 {
+		tally.Add(measured(4, 40))
+	}
+	for range 4 {
+		tally.Add(measured(4, 20))
+	}
+	if got := tally.Samples(); len(got) != 2 || got[1].Rate != 40 {
+		t.Errorf("after four: %+v", got)
+	}
+	tally.Add(measured(4, 21))
+	if got := tally.Samples(); len(got) != 1 || got[0].Rate != 20 || got[0].Count != 5 {
+		t.Errorf("after five: %+v", got)
+	}
+}
