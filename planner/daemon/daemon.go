@@ -53,6 +53,8 @@ type Daemon struct {
 	gateway http.Handler
 	records *record.Store
 	queues  queues
+	// speeds is what is learned of how fast jobs work.
+	speeds speeds
 	// settings is what was set by API in the place of the file's.
 	settings settings
 	// barrier is where gangs start together, identity who their members are.

@@ -164,13 +164,16 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	gangs := d.updateBarrier(ctx, term, v)
 	if !leading {
 		d.queues.forget()
+		d.speeds.forget()
 		d.settings.forget()
 		d.keeper.forget()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}
 	d.metrics.leader.Set(1)
-	if worked := withWork(v, d.barrier.Works()); worked != v {
+	works := d.barrier.Works()
+	unlearned := d.speeds.load(ctx) // without it decisions are as good as they were
+	if worked := d.speeds.learn(withWork(v, works), works, d.now()); worked != v {
 		v = worked
 		d.view.Store(v)
 	}
@@ -187,6 +190,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if err := d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly); err != nil {
 		out.trouble = errors.Join(out.trouble, err)
 	}
+	if !d.cfg.ObserveOnly {
+		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()))
+	}
+	out.trouble = errors.Join(out.trouble, unlearned)
 	if gangs != nil {
 		out.trouble = errors.Join(out.trouble, gangs)
 		if again := d.now().Add(gangsRest); out.due.IsZero() || again.Before(out.due) {

@@ -54,6 +54,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	d.records = records
 	d.setUpBarrier(nobody)
 	d.queues.store = record.NewDocuments(client, cfg.State.Namespace, "usage")
+	d.speeds.store = record.NewDocuments(client, cfg.State.Namespace, "speeds")
 	d.queues.configure(&cfg)
 	d.settings.store, d.settings.file = record.NewDocuments(client, cfg.State.Namespace, "settings"), cfg
 	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now, Queues: d.queues.at})

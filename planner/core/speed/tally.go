@@ -168,3 +168,30 @@ func medianOf(x []float64) float64 {
 	n := len(x)
 	return (x[(n-1)/2] + x[n/2]) / 2
 }
+
+// Clean takes out what no Add has put there, as may be in a tally that was kept
+// elsewhere.
+func (t *Tally) Clean() {
+	if t.Unit != model.UnitSamples && t.Unit != model.UnitSteps {
+		*t = Tally{}
+	}
+	amount := func(x float64) float64 {
+		if x >= leastRate && x <= mostRate {
+			return x
+		}
+		return 0
+	}
+	t.NoiseScale, t.BaseBatch = amount(t.NoiseScale), amount(t.BaseBatch)
+	var sound []Kept
+	for _, k := range t.Configs {
+		k.Rates = slices.DeleteFunc(slices.Clone(k.Rates), func(x float64) bool { return amount(x) == 0 })
+		k.Rates = k.Rates[max(0, len(k.Rates)-Window):]
+		if k.Members < 1 || k.Members > model.MaxCount || k.GPUs < 0 || k.GPUs > model.MaxCount || len(k.Rates) == 0 || !slices.Contains(model.SpeedLevels, k.Level) {
+			continue
+		}
+		k.Count = max(k.Count, len(k.Rates))
+		k.Batch, k.FetchS, k.PrepareS, k.ComputeS = amount(k.Batch), amount(k.FetchS), amount(k.PrepareS), amount(k.ComputeS)
+		sound = append(sound, k)
+	}
+	t.Configs = sound[max(0, len(sound)-MaxConfigs):]
+}
