@@ -109,6 +109,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	if len(fit) == 0 {
 		rec := j.next("it does not fit: " + why)
 		j.count(rec)
+		rec.Moving = nil // it takes its turn as others do
 		if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
 			return false, err
 		}
@@ -129,6 +130,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	if a.sized {
 		rec.Sized(a.round.view.Taken, j.sizes(rec.Members))
 	}
+	rec.Moving = j.landed(rec.Moving, fit)
 	rec.Rollout = j.turnedTo(fit).Rollout
 	j.ended(rec)
 	if !j.severally() && len(grown) == 0 {

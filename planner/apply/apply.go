@@ -107,6 +107,8 @@ const (
 	KindResize Kind = "resize"
 	// KindPreempt: a gang is stopped to give way to another.
 	KindPreempt Kind = "preempt"
+	// KindMove: a gang is stopped to start again elsewhere.
+	KindMove Kind = "move"
 	// KindNote: only the record changes.
 	KindNote Kind = "note"
 	// KindForget: the job has ended, its record goes.

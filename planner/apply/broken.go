@@ -94,6 +94,9 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 	step.Put.Phase, step.Put.Unpinned, step.Put.Growth, step.Put.Sizes = record.PhaseRollback, false, nil, nil
 	step.Put.End(j.now(), true, reason)
 	step.Put.RetryAfter, step.Put.KeepSize, step.Put.GangFailures = time.Time{}, "", nil
+	if !j.severally() {
+		step.Put.Moving = nil
+	}
 	step.Put.TakeRecalls(func(string) bool { return true })
 	switch why {
 	case blamePlacement:

@@ -37,7 +37,7 @@ func (e *Executor) giveWay(ctx context.Context, r *round, p model.Preemption) *R
 	if step == nil {
 		return nil
 	}
-	result := &Result{Namespace: m.Namespace, Job: m.ID, Kind: KindPreempt, Reason: step.Reason}
+	result := &Result{Namespace: m.Namespace, Job: m.ID, Kind: step.Kind, Reason: step.Reason}
 	result.Changed, result.Err = e.take(ctx, r.view, step)
 	return result
 }
@@ -124,12 +124,15 @@ func (j *job) giveMembers(p model.Preemption) *Step {
 // noteGiven notes in a step's record for whom gangs have left.
 func (j *job) noteGiven(step *Step, p model.Preemption, leave []trouble) {
 	step.Kind = KindPreempt
+	if p.Action == model.ActionMove {
+		step.Kind = KindMove
+	}
 	if h := step.Put.History; len(h) > 0 {
-		h[0].Kind = string(KindPreempt)
+		h[0].Kind = string(step.Kind)
 	}
 	seen := map[model.Preempted]bool{}
 	for _, t := range leave {
-		gave := model.Preempted{At: j.now(), Namespace: p.For.Namespace, By: p.For.ID, Returned: p.Returned}
+		gave := model.Preempted{At: j.now(), Namespace: p.For.Namespace, By: p.For.ID, Returned: p.Returned, Moved: p.Action == model.ActionMove}
 		switch j.m.Model.Gang {
 		case model.GangGroup:
 			gave.Group = t.member.Member.Group
@@ -139,6 +142,7 @@ func (j *job) noteGiven(step *Step, p model.Preemption, leave []trouble) {
 		if !seen[gave] {
 			seen[gave] = true
 			step.Put.GiveWay(gave)
+			j.keepPlace(step.Put, gave, p.To)
 		}
 	}
 }

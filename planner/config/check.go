@@ -51,6 +51,7 @@ func (l *loader) check(c *Config) {
 	l.checkPreempt(c.Policy.Preempt)
 	l.checkElastic(c.Policy.Elastic)
 	l.checkOrders(&c.Policy.Policy)
+	l.checkDefrag(c.Policy.Defrag)
 	l.between("policy.half_life", c.Policy.HalfLife, 0, maxHalfLife)
 	l.between("admission.deadline", c.Admission.Deadline, minDeadline, maxDeadline)
 	l.between("admission.retry.initial", c.Admission.RetryInitial, time.Millisecond, maxRetry)

@@ -62,6 +62,15 @@ policy {
     max_per_hour = 7
     min_gain     = 0.2
   }
+  defrag {
+    enabled           = true
+    min_benefit_ratio = 1.5
+    max_per_hour      = 6
+    max_per_gang      = 2
+    max_per_job       = 1
+    min_run_time      = "1h"
+    again             = "2h"
+  }
   half_life = "6h"
   las {
     thresholds_gpu_hours = [0.5, 2]
@@ -115,7 +124,8 @@ func TestParseFull(t *testing.T) {
 		Policy: Policy{HalfLife: 6 * time.Hour, Policy: queue.Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
 		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2},
-			LAS: queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25}}},
+			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
+			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25}}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},
@@ -166,6 +176,9 @@ func TestParseFaults(t *testing.T) {
 		"preemption that never is": {src: "policy {\n preempt {\n enabled = true\n min_priority_gap = 0\n max_at_once = 0\n max_per_hour = 200000\n max_per_job = -1\n min_run_time = \"-1s\"\n restart_time = \"0s\"\n }\n}", want: []string{
 			`c.hcl:4: policy.preempt.min_priority_gap is 0: want 1 to 32765`, `c.hcl:5: policy.preempt.max_at_once is 0`, `c.hcl:6: policy.preempt.max_per_hour is 200000: want 1 to 100000`,
 			`c.hcl:7: policy.preempt.max_per_job is -1`, `policy.preempt.min_run_time`, `policy.preempt.restart_time`}},
+		"moves that never are": {src: "policy {\n defrag {\n enabled = true\n min_benefit_ratio = 0.5\n max_per_hour = 0\n max_per_gang = -1\n max_per_job = 200000\n min_run_time = \"0s\"\n again = \"999h\"\n }\n}", want: []string{
+			`c.hcl:4: policy.defrag.min_benefit_ratio is 0.5: want 1 to 1000`, `c.hcl:5: policy.defrag.max_per_hour is 0: want 1 to 100000; to move nobody`, `c.hcl:6: policy.defrag.max_per_gang is -1`,
+			`c.hcl:7: policy.defrag.max_per_job is 200000`, `policy.defrag.min_run_time is "0s"`, `policy.defrag.again is "999h0m0s"`}},
 		"part of a hold":            {src: "policy { max_holds = 1.5 }", want: []string{"c.hcl:1:"}},
 		"a sick GPU for no time":    {src: "trouble {\n  sick_gpu = \"0s\"\n  missing_gpu = \"25h\"\n}", want: []string{`trouble.sick_gpu is "0s": want 1s to 24h0m0s`, `trouble.missing_gpu is "25h0m0s": want 1s`}},
 		"deadline of zero":          {src: "admission { deadline = \"0s\" }", want: []string{`admission.deadline is "0s": want 1s to 24h0m0s`}},

@@ -46,6 +46,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		l.mergePreempt(&c.Policy.Preempt, f.Policy.Preempt)
 		l.mergeElastic(&c.Policy.Elastic, f.Policy.Elastic)
 		l.mergeOrders(&c.Policy.Policy, f.Policy)
+		l.mergeDefrag(&c.Policy.Defrag, f.Policy.Defrag)
 		l.duration(&c.Policy.HalfLife, f.Policy.HalfLife, "policy.half_life")
 	}
 	if a := f.Admission; a != nil {

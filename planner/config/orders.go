@@ -67,6 +67,6 @@ func (l *loader) checkOrders(p *queue.Policy) {
 
 // defaultPolicy is the policy of a planner without a file.
 func defaultPolicy() queue.Policy {
-	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), LAS: queue.LAS{}.WithDefaults(),
-		Deadline: queue.Deadline{}.WithDefaults()}
+	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(),
+		LAS: queue.LAS{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults()}
 }

@@ -65,6 +65,7 @@ type filePolicy struct {
 	LAS     *fileLAS     `hcl:"las,block"`
 
 	Deadline *fileDeadline `hcl:"deadline,block"`
+	Defrag   *fileDefrag   `hcl:"defrag,block"`
 }
 
 type fileElastic struct {
@@ -72,6 +73,16 @@ type fileElastic struct {
 	MinInterval *string  `hcl:"min_interval,optional"`
 	MaxPerHour  *int     `hcl:"max_per_hour,optional"`
 	MinGain     *float64 `hcl:"min_gain,optional"`
+}
+
+type fileDefrag struct {
+	Enabled         *bool    `hcl:"enabled,optional"`
+	MinBenefitRatio *float64 `hcl:"min_benefit_ratio,optional"`
+	MaxPerHour      *int     `hcl:"max_per_hour,optional"`
+	MaxPerGang      *int     `hcl:"max_per_gang,optional"`
+	MaxPerJob       *int     `hcl:"max_per_job,optional"`
+	MinRunTime      *string  `hcl:"min_run_time,optional"`
+	Again           *string  `hcl:"again,optional"`
 }
 
 type filePreempt struct {

@@ -69,6 +69,7 @@ func (p *Prepared) Apply(ch Change) error {
 		j := &ch.PutJobs[i]
 		old, now = p.dropJob(old, keyOf(j), touched), append(now, j)
 		p.jobs[keyOf(j)] = j
+		p.setOut(j)
 		if p.tree != nil {
 			for _, at := range p.addMembers(j) {
 				touched[at] = true
@@ -175,6 +176,7 @@ func (p *Prepared) dropJob(old []*model.Job, key jobKey, touched map[int32]bool)
 	}
 	old = append(old, j)
 	delete(p.jobs, key)
+	delete(p.onTheWay, key)
 	if p.tree == nil {
 		return old
 	}

@@ -81,6 +81,12 @@ type cycle struct {
 	// surplus says whether gangs have members beyond their counts; nil until
 	// somebody asks.
 	surplus *bool
+	// landings are the places kept for those on their way.
+	landings []*landing
+	// compaction is who may be moved; nil until somebody asks.
+	compaction *compaction
+	// considered is what was found out about moves.
+	considered []model.Compaction
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.
@@ -168,11 +174,12 @@ func (c *cycle) begin(t *turn, j *model.Job) {
 		d.Reason, d.Detail.Code = c.yield.chosen(keyOf(j)), codeBehind
 	case !c.withinTarget(j, gangs):
 		d.Reason, d.Detail.Code = c.targetReason(j, gangs[0].grown), codeTarget
-	case c.blocked != "":
+	case c.blocked != "" && !c.lands(j):
 		d.Reason = fmt.Sprintf("%s is ahead and waits for room; the queue is strict, so nobody passes it", c.blocked)
 		d.Detail.Code = codeBehind
 	default:
 		for i := range gangs {
+			gangs[i].landing = c.landingOf(j, &gangs[i])
 			rest = append(rest, &gangs[i])
 		}
 	}
@@ -264,12 +271,15 @@ func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 // admitted takes note of a placement.
 func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decision) {
 	c.epoch++
+	if g.landing != nil {
+		c.hasLanded(g.landing)
+	}
 	if len(c.holds) > 0 {
 		c.views[viewTrue].Take(g.unit, r.Placed)
 	} else {
 		c.takers = append(c.takers, taker{g.unit, r.Placed})
 	}
-	if c.looksAhead() {
+	if c.looksAhead() && g.landing == nil {
 		c.starts = append(c.starts, start{keyOf(j), c.claimsOf(g.unit, r.Placed), g.runs})
 	}
 	if g.lent {
@@ -277,10 +287,20 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 			d.Backfill = &b
 		}
 	}
+	c.givenTo[keyOf(j)] = true
+	d.Members = c.membersAt(d.Members, j, g, r)
+	for k := range r.Placed {
+		p := &r.Placed[k]
+		c.placedNow = append(c.placedNow, other{node: p.Node, group: g.groups[p.Part].Name})
+		c.given = append(c.given, given{keyOf(j), p.Node, maskOf(p.GPUs)})
+	}
+}
+
+// membersAt appends a gang's members in their places.
+func (c *cycle) membersAt(out []model.Member, j *model.Job, g *gang, r place.Result) []model.Member {
 	ranks := c.ranks(j, g)
 	next := make([]int, len(g.groups))
-	c.givenTo[keyOf(j)] = true
-	d.Members = slices.Grow(d.Members, len(r.Placed))
+	out = slices.Grow(out, len(r.Placed))
 	for k := range r.Placed {
 		p := &r.Placed[k]
 		node := c.tree.Nodes[p.Node].Model
@@ -292,10 +312,9 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 		for _, t := range p.Tasks {
 			m.Tasks = append(m.Tasks, uuids(node, t))
 		}
-		d.Members = append(d.Members, m)
-		c.placedNow = append(c.placedNow, other{node: p.Node, group: m.Group})
-		c.given = append(c.given, given{keyOf(j), p.Node, maskOf(p.GPUs)})
+		out = append(out, m)
 	}
+	return out
 }
 
 // ranks are the ranks that a gang's members in force leave free.

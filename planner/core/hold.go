@@ -73,6 +73,11 @@ func (c *cycle) beginHolding() {
 	for _, t := range c.takers {
 		c.views[viewTrue].Take(t.unit, t.placed)
 	}
+	for _, l := range c.landings {
+		if !l.landed {
+			c.views[viewTrue].Take(l.gang.unit, l.placed)
+		}
+	}
 }
 
 // maxTargets is how many domains are tried before a gang keeps nothing.

@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
-	"github.com/caravan-sched/caravan/planner/core/queue"
-	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // made is how room is made for a gang.
@@ -20,8 +19,13 @@ type made struct {
 	now, later []int
 	going      []jobKey
 	cost       model.Cost
-	// moves says where those that stop could start again at once.
-	moves map[int]string
+	// moves says where those start again that are moved, by their last part.
+	moves map[int]destination
+	// saves is what the moves save, and how much waiting, if that is why they are
+	// made; basis says what that rests on.
+	saves  int64
+	sooner time.Duration
+	basis  string
 }
 
 // makeRoom finds out who has to stop, besides what is stopping anyway, so that
@@ -51,6 +55,9 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	y.searches--
 	m, ok := c.displace(j, g)
 	now.State.Revert(mark)
+	if !ok && c.policy.Defrag.Enabled && g.grown == 0 {
+		m, ok = c.compact(j, g)
+	}
 	if !ok {
 		if key, plain := keyOfGang(g); plain {
 			y.failed[key] = rank{j.Priority, c.stands[keyOf(j)].Class}
@@ -137,42 +144,8 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	}
 	// As it will be found when they have stopped, though the gang of a victim may
 	// leave more than one place.
-	if m.result, ok = c.views[viewNow].Place(g.unit); ok {
-		m.moves = c.moves(m.now)
-	}
+	m.result, ok = c.views[viewNow].Place(g.unit)
 	return m, ok
-}
-
-// moves says where the gangs that stop could start again at once, beside what
-// they stop for; "" for those that could not.
-func (c *cycle) moves(victims []int) map[int]string {
-	order := slices.Clone(victims)
-	slices.SortStableFunc(order, func(a, b int) int { return queue.Compare(c.yield.gangs[a].job, c.yield.gangs[b].job) })
-	out := map[int]string{}
-	for _, v := range order {
-		old := &c.yield.gangs[v]
-		if !old.whole {
-			continue
-		}
-		anew := *old.job
-		anew.State, anew.Members = model.StateQueued, nil
-		gangs := c.gangs(&anew)
-		at := slices.IndexFunc(gangs, func(g gang) bool {
-			return gangOf(&anew) == model.GangJob || g.groups[0].Name == old.members[0].Group
-		})
-		if at < 0 {
-			continue
-		}
-		c.prepare(&anew, &gangs[at])
-		for i := range max(1, len(gangs[at].options)) {
-			gangs[at].use(i)
-			if r, ok := c.views[viewNow].Place(gangs[at].unit); ok {
-				out[v] = domainName(r.Level, r.Domain)
-				break
-			}
-		}
-	}
-	return out
 }
 
 // hasAfter reports whether what goes before a part of a gang may give way, or has
@@ -239,10 +212,7 @@ func (c *cycle) promise(j *model.Job, g *gang, r place.Result) {
 	c.starts = append(c.starts, start{keyOf(j), c.claimsOf(g.unit, r.Placed), eternity})
 	for i := range r.Placed {
 		p := &r.Placed[i]
-		claim := c.yield.promised[p.Node]
-		claim.GPUs |= maskOf(p.GPUs)
-		claim.Ports = topo.MergePorts(claim.Ports, g.unit.Parts[p.Part].Request.Ports)
-		c.yield.promised[p.Node] = claim
+		c.yield.keepFrom(p.Node, maskOf(p.GPUs), g.unit.Parts[p.Part].Request.Ports)
 		c.placedNow = append(c.placedNow, other{node: p.Node, group: g.groups[p.Part].Name})
 	}
 	c.holds = append(c.holds, hold{job: keyOf(j)})
@@ -266,7 +236,7 @@ func (c *cycle) stop(j *model.Job, m *made) {
 			y.perHour--
 		}
 		now = append(now, parts...)
-		c.stopGang(j, parts, m.moves[parts[len(parts)-1]])
+		c.stopGang(j, parts, m)
 	}
 	m.now = now
 }
@@ -288,12 +258,12 @@ func (y *yield) byGang(victims []int) [][]int {
 }
 
 // stopGang puts one gang into the plan, or the members that it can do without.
-func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
+func (c *cycle) stopGang(j *model.Job, parts []int, m *made) {
 	y := c.yield
 	last := &y.gangs[parts[len(parts)-1]]
 	p := model.Preemption{
 		Namespace: last.job.Namespace, Job: last.job.ID, Action: model.ActionShrink,
-		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Moves: moves, Returned: y.returned(parts),
+		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Returned: y.returned(parts), Benefit: m.saves,
 	}
 	for _, v := range parts {
 		part := &y.gangs[v]
@@ -303,6 +273,21 @@ func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
 		p.Members, p.Cost = append(p.Members, part.members...), p.Cost.Plus(part.cost)
 	}
 	slices.SortStableFunc(p.Members, func(a, b model.Member) int { return cmp.Compare(a.Rank, b.Rank) })
+	if to, ok := m.moves[parts[len(parts)-1]]; ok && last.whole {
+		p.Action, p.Moves, p.To, p.Cost = model.ActionMove, to.name(), c.keepDestination(to), to.cost
+	}
+	y.plan = append(y.plan, c.tellStop(j, last, p, m))
+	y.last = append(y.last, parts[len(parts)-1])
+	y.notes[keyOf(last.job)] = y.plan[len(y.plan)-1].Reason
+}
+
+// tellStop says why a gang stops, or members of it.
+func (c *cycle) tellStop(j *model.Job, last *yielder, p model.Preemption, m *made) model.Preemption {
+	if m.saves > 0 {
+		p.Reason = fmt.Sprintf("moves to %s, so that %s can start in %s: %s are lost; %s",
+			p.Moves, jobName(keyOf(j)), domainName(m.result.Level, m.result.Domain), costText(p.Cost, last.sinceWhat()), m.benefit())
+		return p
+	}
 	why := c.mayBecause(j, last.job)
 	p.Reason = fmt.Sprintf("gives way to %s (%s): %s are lost", jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
 	switch {
@@ -310,16 +295,15 @@ func (c *cycle) stopGang(j *model.Job, parts []int, moves string) {
 		p.Reason = c.returnedReason(&p)
 	case !last.whole:
 		p.Reason = fmt.Sprintf("gives %s to %s (%s) and runs on with the others: %s are lost", plural(len(p.Members), "member"), jobName(keyOf(j)), why, costText(p.Cost, last.sinceWhat()))
-	case moves != "":
-		p.Reason += "; it can start again at once in " + moves
-		p.Action = model.ActionPreempt
 	default:
-		p.Reason += "; it is queued again"
+		p.Reason += queuedAgain
 		p.Action = model.ActionPreempt
 	}
-	y.notes[keyOf(last.job)] = p.Reason
-	y.plan = append(y.plan, p)
+	return p
 }
+
+// queuedAgain ends the reason of a gang that has nowhere else to go at once.
+const queuedAgain = "; it is queued again"
 
 // sinceWhat says from when on work is lost.
 func (v *yielder) sinceWhat() string {
@@ -364,9 +348,16 @@ func (c *cycle) tellMade(g *gang, m made, w *wait) {
 	if len(who) > 1 {
 		have = "have"
 	}
-	w.reason = fmt.Sprintf("needs %s%s; starts in %s when %s %s stopped", g.wants(), g.where(), domainName(m.result.Level, m.result.Domain), nameList(who), have)
+	done := "stopped"
+	if m.saves > 0 {
+		done = "moved away"
+	}
+	w.reason = fmt.Sprintf("needs %s%s; starts in %s when %s %s %s", g.wants(), g.where(), domainName(m.result.Level, m.result.Domain), nameList(who), have, done)
 	if len(m.now)+len(m.later) > 0 {
 		w.reason += "; that costs " + costText(m.cost, "their checkpoints or starts")
+	}
+	if m.saves > 0 {
+		w.reason += "; " + m.benefit()
 	}
 	if len(m.later) > 0 {
 		w.reason += fmt.Sprintf("; %d of %d stop first, since at most %d may at once", len(m.now), len(m.now)+len(m.later), c.yield.policy.MaxAtOnce)

@@ -130,6 +130,9 @@ func (c *cycle) joinModels(j *model.Job, g *gang) []model.ModelSpeed {
 // place places a gang, on the fastest of the models that it takes that has
 // room.
 func (c *cycle) place(g *gang) (place.Result, bool) {
+	if g.landing != nil {
+		return c.land(g.landing)
+	}
 	if len(g.options) == 0 {
 		return c.placeUnit(g)
 	}

@@ -101,7 +101,7 @@ func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
 	for _, d := range plan.Decisions {
 		at := slices.IndexFunc(next.Jobs, func(j model.Job) bool { return j.ID == d.Job && j.Namespace == d.Namespace })
 		if j := &next.Jobs[at]; d.Action == model.ActionAdmit {
-			j.State, j.Members = model.StateAdmitted, append(slices.Clone(j.Members), d.Members...)
+			j.State, j.Members, j.Moving = model.StateAdmitted, append(slices.Clone(j.Members), d.Members...), nil
 		}
 	}
 	for _, p := range plan.Preemptions {
@@ -128,11 +128,15 @@ func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
 			if gangOf(j) == model.GangNone {
 				gave.Index = p.Members[0].Index
 			}
+			if p.Action == model.ActionMove {
+				gave.Moved = true
+				j.Moving = append(slices.Clone(j.Moving), model.Moving{At: s.Now, Until: s.Now.Add(promiseTime), Namespace: gave.Namespace, For: gave.By, Group: gave.Group, Index: gave.Index, Members: p.To})
+			}
 			j.Preempted = append(slices.Clone(j.Preempted), gave)
 			if p.Action == model.ActionShrink {
 				j.Resized = append(slices.Clone(j.Resized), s.Now)
 			}
-			if gangOf(j) == model.GangJob && p.Action == model.ActionPreempt {
+			if gangOf(j) == model.GangJob && p.Action != model.ActionShrink {
 				j.State, j.Members = model.StateStopping, nil
 			}
 			j.Members = slices.DeleteFunc(slices.Clone(j.Members), func(m model.Member) bool {

@@ -197,7 +197,7 @@ func TestPreempt(t *testing.T) {
 			wantEnd: `b1 r1 n1 MMMM|MMMM
 			          b1 r2 n2 bbbb|baaa`,
 			wantCodes: map[string]string{"M": "preempting"},
-			wantSaid:  map[string]string{"a": "it can start again at once in island b1/r2/n2/1"},
+			wantSaid:  map[string]string{"a": "it starts again at once in island b1/r2/n2/1, which is kept for it"},
 		},
 		"no job goes back and forth": {
 			cluster: `b1 r1 n1 aaaa|aaaa

@@ -39,6 +39,8 @@ type Prepared struct {
 	nodes   map[string]*model.Node
 	jobs    map[jobKey]*model.Job
 	allocs  map[string]*model.Alloc
+	// onTheWay are the jobs of which gangs are being moved.
+	onTheWay map[jobKey]bool
 
 	// What follows is derived. It is made anew when nodes come, go, or change
 	// in more than health and eligibility.
@@ -124,12 +126,15 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 		nodes:  make(map[string]*model.Node, len(snapshot.Nodes)),
 		jobs:   make(map[jobKey]*model.Job, len(snapshot.Jobs)),
 		allocs: make(map[string]*model.Alloc, len(snapshot.Allocs)),
+
+		onTheWay: map[jobKey]bool{},
 	}
 	for i := range snapshot.Nodes {
 		p.nodes[snapshot.Nodes[i].ID] = &snapshot.Nodes[i]
 	}
 	for i := range snapshot.Jobs {
 		p.jobs[keyOf(&snapshot.Jobs[i])] = &snapshot.Jobs[i]
+		p.setOut(&snapshot.Jobs[i])
 	}
 	for i := range snapshot.Allocs {
 		p.allocs[snapshot.Allocs[i].ID] = &snapshot.Allocs[i]
@@ -214,9 +219,16 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 	}
 	c := newCycle(p, now)
 	defer c.revert()
-	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(p.queue()))}
+	return c.decide()
+}
+
+func (c *cycle) decide() *model.Plan {
+	list := c.Prepared.queue()
+	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(list))}
+	c.keepPlaces()
 	c.stand()
-	c.work(c.promisedFirst(c.inOrder(p.queue())), plan)
+	c.work(c.promisedFirst(c.inOrder(list)), plan)
+	c.settleMoves()
 	plan.Preemptions = c.yield.preemptions()
 	plan.Resizes = c.resize()
 	plan.Queues = c.report(plan)

@@ -151,7 +151,16 @@ const (
 )
 
 // ask places a gang if it fits and its queue may have so much at this stage.
-func (c *cycle) ask(t *turn, g *gang, stage int) (place.Result, answer) {
+func (c *cycle) ask(t *turn, g *gang, stage int) (r place.Result, a answer) {
+	if l := g.landing; l != nil && l.amount != nil {
+		// What is kept for it is charged already.
+		c.ledger.Discharge(l.home, l.amount, t.never())
+		defer func() {
+			if a != askYes {
+				c.ledger.Charge(l.home, l.amount, t.never())
+			}
+		}()
+	}
 	if !c.limited() {
 		r, ok := c.place(g)
 		if !ok {
@@ -280,6 +289,9 @@ func (c *cycle) amountOf(g *gang, r place.Result) queue.Vector {
 // that jobs behind it do not take that bit by bit. A queue without a right
 // keeps no nodes.
 func (c *cycle) waitFor(t *turn, g *gang) wait {
+	if g.landing != nil && g.landing.waits != "" {
+		return c.stillFlying(g.landing)
+	}
 	if g.refused == nil {
 		if !c.limited() {
 			return c.explain(t.job, g)

@@ -38,6 +38,8 @@ type gang struct {
 	// set on one that is placed where others will start.
 	outlook *outlook
 	lent    bool
+	// landing is the place that is kept for it, nil if none is.
+	landing *landing
 	// refused is why its queue may not have so much.
 	refused *queue.Refusal
 	// options are the ways to serve it where its job names models of GPUs; unit is

@@ -35,6 +35,8 @@ type yield struct {
 	// searches, atOnce and perHour are how many more there may be.
 	searches, atOnce, perHour int
 	plan                      []model.Preemption
+	// last is, by entry of the plan, the last part of the gang that it is about.
+	last []int
 	// notes are what jobs are told that give way and wait for a place too.
 	notes map[jobKey]string
 }
@@ -86,7 +88,7 @@ func (y *yield) preemptions() []model.Preemption {
 // mayPreempt reports whether it is worth a try to make room for a gang.
 func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 	// A gang that runs already and would grow displaces nobody.
-	if (!c.policy.Preempt.Enabled || g.grown > 0) && !c.anySurplus() {
+	if g.landing != nil || (!c.displaces() || g.grown > 0) && !c.anySurplus() {
 		return false
 	}
 	if c.yield == nil {
@@ -101,6 +103,9 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 	return y.searches > 0 && len(y.gangs)+len(y.leaving) > 0
 }
 
+// displaces reports whether anybody gives way to others, or is moved for them.
+func (c *cycle) displaces() bool { return c.policy.Preempt.Enabled || c.policy.Defrag.Enabled }
+
 // newYield finds what runs and what is leaving.
 func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
@@ -109,6 +114,7 @@ func (c *cycle) newYield() *yield {
 		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]rank{},
 		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
+	c.promiseLandings(y)
 	found := map[gangKey]*yielder{}
 	for node := range c.allocsOn {
 		c.addHolders(y, int32(node), found)
@@ -244,7 +250,7 @@ const promiseTime = 15 * time.Minute
 // place yet. Else a gang ahead of them, for which nobody gives way, would move
 // to the nodes that have become free, and they would displace others again.
 func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
-	if !c.policy.Preempt.Enabled && !c.anySurplus() {
+	if !c.displaces() && !c.anySurplus() {
 		return list
 	}
 	promised := map[jobKey]bool{}

@@ -75,7 +75,7 @@ func outcomeOf(plan *model.Plan, results []apply.Result) outcome {
 			admitted[key] = r
 		case apply.KindResize:
 			resized[key] = resized[key] || r.Err == nil && r.Changed
-		case apply.KindPreempt:
+		case apply.KindPreempt, apply.KindMove:
 			stopped[key] = r.Err == nil && r.Changed
 		}
 		switch {

@@ -25,6 +25,7 @@ const (
 	KeyDuration   = Prefix + "duration"
 	KeyDeadline   = Prefix + "deadline"
 	KeyPreempt    = Prefix + "preempt"
+	KeyMove       = Prefix + "move"
 	KeyCheckpoint = Prefix + "checkpoint"
 	KeyBurst      = Prefix + "burst"
 	KeyBudget     = Prefix + "budget"
@@ -39,7 +40,7 @@ const (
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
-	KeyPreempt, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
+	KeyPreempt, KeyMove, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
 	KeySlice, KeyModels, KeyMix, KeySpeed,
 }
 
@@ -54,11 +55,14 @@ const (
 	KeySlot = Prefix + "slot"
 )
 
-// The values of caravan_preempt and caravan_burst.
+// The values of caravan_preempt, caravan_move and caravan_burst.
 const (
 	PreemptCheckpoint = "checkpoint"
 	PreemptAlways     = "always"
 	PreemptNever      = "never"
+
+	MoveAllow = "allow"
+	MoveNever = "never"
 
 	BurstAllow = "allow"
 	BurstNever = "never"
@@ -104,6 +108,9 @@ type Spec struct {
 	DeadlineAfter time.Duration
 	// Preempt is one of the Preempt constants.
 	Preempt string
+	// Move is MoveAllow or MoveNever: whether the job's gangs may be moved so that
+	// others fit.
+	Move string
 	// Checkpoint is the expected interval; 0 means as the driver reports.
 	Checkpoint time.Duration
 	// Burst is one of the Burst constants, "" means as the queue says.

@@ -50,6 +50,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 		Topology: p.topology(),
 		Duration: p.duration(KeyDuration),
 		Preempt:  p.word(KeyPreempt, PreemptCheckpoint, []string{PreemptCheckpoint, PreemptAlways, PreemptNever}),
+		Move:     p.word(KeyMove, MoveAllow, []string{MoveAllow, MoveNever}),
 		Burst:    p.word(KeyBurst, "", []string{BurstAllow, BurstNever, BurstOnly}),
 		Budget:   p.budget(),
 	}

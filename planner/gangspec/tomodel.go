@@ -44,6 +44,9 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 
 		ResizeRestarts: spec.OnResize == ResizeRestart,
 	}
+	if spec.Move == MoveNever {
+		out.Move = model.MoveNever
+	}
 	if out.Namespace == "" {
 		out.Namespace = api.DefaultNamespace
 	}

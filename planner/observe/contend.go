@@ -16,7 +16,7 @@ func contend(j *model.Job, rec *record.Record) {
 	s := &rec.Service
 	j.AttainedGPUs, j.Ran, j.Accounted = s.GPUSeconds, s.Ran, s.At
 	j.ForgottenGPUs, j.ForgottenRan = s.ForgottenGPUSeconds, s.ForgottenRan
-	j.Started, j.Preempted, j.Resized = rec.Admitted, rec.Preempted, rec.Resizes
+	j.Started, j.Preempted, j.Moving, j.Resized = rec.Admitted, rec.Preempted, rec.Moving, rec.Resizes
 	switch {
 	case rec.KeepSize != "":
 		j.KeepSize = rec.KeepSize

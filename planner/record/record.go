@@ -108,6 +108,9 @@ type Record struct {
 	Preempted []model.Preempted `json:"preempted,omitempty"`
 	// Service is what the job has had since it was submitted.
 	Service Service `json:"service,omitzero"`
+	// Moving are the places kept for gangs that were stopped to start again there,
+	// at most one for each.
+	Moving []model.Moving `json:"moving,omitempty"`
 	// History are the latest troubles and what was done about them, newest
 	// first, at most MaxHistory.
 	History []Event `json:"history,omitempty"`

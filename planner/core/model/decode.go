@@ -30,6 +30,7 @@ var required = map[string][]string{
 	"ModelSpeed":  {"name", "speed"},
 	"SpeedPoint":  {"members", "rate"},
 	"SpeedSample": {"members", "rate", "count"},
+	"Moving":      {"at", "until", "for", "members"},
 }
 
 // Operands are those that a Constraint may have.

@@ -82,6 +82,12 @@ type Job struct {
 	// past service does not hold against it any more.
 	ForgottenGPUs float64       `json:"forgotten_gpu_s,omitempty"`
 	ForgottenRan  time.Duration `json:"forgotten_ran_ns,omitempty"`
+	// Move is "" or MoveNever: whether the job's gangs may be moved so that others
+	// fit.
+	Move string `json:"move,omitempty"`
+	// Moving are the places that are kept for gangs of the job that were stopped
+	// to start again there.
+	Moving []Moving `json:"moving,omitempty"`
 }
 
 // ModelSpeed is a GPU model that a job accepts.
@@ -120,6 +126,8 @@ type Preempted struct {
 	// Returned: it only gave back members beyond its count, which it had for as
 	// long as nobody else needed them. That counts for no limit.
 	Returned bool `json:"returned,omitempty"`
+	// Moved: it was to start again elsewhere at once.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // State is where a job is in its life.

@@ -45,24 +45,30 @@ type Resize struct {
 type Preemption struct {
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job"`
-	// Action is ActionPreempt or ActionShrink.
+	// Action is ActionPreempt, ActionMove or ActionShrink.
 	Action Action `json:"action"`
-	// Members are those that stop. With ActionPreempt they are whole gangs: all
-	// members in force of the job, of a group, or single ones, by the job's Gang.
+	// Members are those that stop. With ActionPreempt and ActionMove they are
+	// whole gangs: all members in force of the job, of a group, or single ones, by
+	// the job's Gang.
 	Members []Member `json:"members"`
+	// To is where the gang of an ActionMove starts again. The place is kept for it
+	// until then.
+	To []Member `json:"to,omitempty"`
 	// For names the job that the room is for.
 	For JobName `json:"for"`
 	// Reason is a sentence for people, with the numbers.
 	Reason string `json:"reason"`
 	// Cost is what it is expected to lose.
 	Cost Cost `json:"cost"`
-	// Moves is the domain in which the gang could start again at once; "" where
-	// it has to wait.
+	// Moves is the domain that To is in; "" where the gang has to wait.
 	Moves string `json:"moves,omitempty"`
 	// Returned: all of Members are beyond their gang's count, or beyond what the
 	// order would have it run with. It had them for as long as nobody else needed
 	// them, and they come back whatever the priorities.
 	Returned bool `json:"returned,omitempty"`
+	// Benefit is what the moves for the same gang save together, in GPU-seconds
+	// that it would wait; 0 where it has a right to the room anyway.
+	Benefit int64 `json:"benefit,omitempty"`
 }
 
 // JobName names a job.
@@ -122,6 +128,8 @@ const (
 	ActionShrink Action = "shrink"
 	// ActionGrow gives an elastic gang members beyond its count.
 	ActionGrow Action = "grow"
+	// ActionMove stops a gang whole and starts it again elsewhere at once.
+	ActionMove Action = "move"
 )
 
 // Decision is about one job.
@@ -149,7 +157,7 @@ type Decision struct {
 type Detail struct {
 	// Code is stable: "placed", "no_capacity", "no_domain", "no_node",
 	// "behind", "hold", "retry_later", "too_large", "invalid", "preempting",
-	// "quota", "target".
+	// "quota", "target", "moving".
 	Code string `json:"code,omitempty"`
 	// Level and Domain are the domain chosen, or the best of those refused.
 	// Domain is a path, outer to inner: "b1/r7".

@@ -28,6 +28,7 @@ var enums = map[string][]string{
 	"State":              {string(StateQueued), string(StateAdmitted), string(StateRunning), string(StateStopping)},
 	"Gang":               {"", string(GangJob), string(GangGroup), string(GangNone)},
 	"Job.preempt":        {"", PreemptCheckpoint, PreemptAlways, PreemptNever},
+	"Job.move":           {"", MoveNever},
 	"Topology.mode":      {"", TopologyRequire, TopologyPrefer},
 	"Constraint.operand": Operands,
 	"Speed.unit":         {"", UnitSamples, UnitSteps},

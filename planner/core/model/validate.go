@@ -223,6 +223,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 		g.validate(f, i, k, j.ID, levels)
 	}
 	j.validateMembers(f, i, groups)
+	j.validateMoving(f, i, groups)
 }
 
 func (j *Job) validateModels(f *faults, i int) {

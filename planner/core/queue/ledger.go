@@ -8,7 +8,7 @@ import (
 )
 
 // Ledger is what every queue uses while one plan is made. What it is charged
-// with only grows meanwhile.
+// with only grows meanwhile, but for a Discharge.
 type Ledger struct {
 	tree *Tree
 	// used is by node, with all below; never is what of it nobody may take away,

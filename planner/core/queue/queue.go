@@ -61,6 +61,8 @@ type Policy struct {
 	Forecasts int `json:"forecasts,omitempty"`
 	// Deadline are the parameters of OrderDeadline.
 	Deadline Deadline `json:"deadline,omitzero"`
+	// Defrag says whether and how gangs are moved so that others fit.
+	Defrag preempt.Defrag `json:"defrag,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -75,7 +77,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.LAS.Validate(), p.Backfill.Validate(), p.Deadline.Validate())
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Backfill.Validate(), p.Deadline.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
 	}

@@ -46,13 +46,14 @@ var rules = map[string]kind{
 	"Alloc.ID": alloc, "Alloc.Namespace": namespace, "Alloc.Job": job, "Alloc.Group": group, "Alloc.Node": nodeID, "Alloc.GPUs": gpu,
 	"Job.Namespace": namespace, "Job.ID": job, "Job.Type": keep, "Job.State": keep, "Job.Hold": hidden, "Job.RetryFor": hidden,
 	"Job.PriorityClass": class, "Job.Queue": queuePath, "Job.Region": level, "Job.Datacenters": datacenter, "Job.Pool": pool,
-	"Job.Gang": keep, "Job.Preempt": keep, "Topology.Mode": keep, "Topology.Level": keep,
+	"Job.Gang": keep, "Job.Preempt": keep, "Job.Move": keep, "Topology.Mode": keep, "Topology.Level": keep,
 	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
 	"ModelSpeed.Name": keep, "Slice.Level": keep,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
+	"Moving.Namespace": namespace, "Moving.For": job, "Moving.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
 	"Queue.Priorities KEY": class, "Queue.Reclaim": keep, "Queue.ReclaimFrom": queuePath, "Queue.History KEY": keep,
 }
