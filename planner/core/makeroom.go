@@ -127,7 +127,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 		}
 	})
 	problem.Fits = func(p preempt.Place) bool { return c.fitsInto(g, fits[p.ID]) }
-	if !g.plain() {
+	if !g.countable() {
 		problem.Budget = oddBudget
 	}
 	solution, ok := preempt.Solve(problem)
@@ -177,14 +177,18 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 }
 
 // plain reports whether room for each member is all that a gang needs.
-func (g *gang) plain() bool {
+func (g *gang) plain() bool { return g.countable() && !g.sliced() }
+
+// countable reports whether counting the members that a domain takes, in whole
+// slices, says whether the gang fits into it.
+func (g *gang) countable() bool {
 	u := g.unit
 	return len(u.Parts) == 1 && len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) == 0
 }
 
 // fitsInto reports whether a gang fits into a domain or node, as things are.
 func (c *cycle) fitsInto(g *gang, f domainFit) bool {
-	if g.plain() {
+	if g.countable() {
 		return newMeter(c.views[viewNow], g).takes(f)
 	}
 	mark := c.views[viewNow].State.Mark()

@@ -89,15 +89,16 @@ func (g *gang) inSlices() string {
 func (c *cycle) slicesPlaced(j *model.Job, members []model.Member) string {
 	for i := range j.Groups {
 		g := &j.Groups[i]
-		if g.Slice.Size == 0 {
+		if g.Slice.Size == 0 || gangOf(j) == model.GangNone {
 			continue
 		}
 		level, seen := c.catalog.SliceLevel(g.Slice.Level), map[int32]bool{}
 		for k := range members {
-			if at, ok := c.tree.Find(members[k].Node); ok && members[k].Group == g.Name {
-				if level >= 0 {
-					at = c.tree.DomainAt(at, level)
-				}
+			at, ok := c.tree.Find(members[k].Node)
+			if ok && level >= 0 {
+				at = c.tree.DomainAt(at, level)
+			}
+			if ok && at >= 0 && members[k].Group == g.Name {
 				seen[at] = true
 			}
 		}
@@ -108,6 +109,9 @@ func (c *cycle) slicesPlaced(j *model.Job, members []model.Member) string {
 			} else {
 				names = append(names, c.nodePath(at))
 			}
+		}
+		if len(names) == 0 {
+			continue
 		}
 		return fmt.Sprintf("; in slices of %d, each in one %s: %s", g.Slice.Size, g.Slice.Level, nameList(names))
 	}

@@ -116,7 +116,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	distinct := false
 	for i, group := range g.groups {
 		part := place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])}
-		if s := group.Slice; s.Size > 0 {
+		if s := group.Slice; s.Size > 0 && gangOf(j) != model.GangNone {
 			part.Slices = place.Slices{Size: s.Size, Level: c.catalog.SliceLevel(s.Level)}
 		}
 		u.Parts = append(u.Parts, part)
