@@ -134,7 +134,7 @@ func (c *Curve) At(at Config) Estimate {
 	if at.Model != "" && at.Model != l.models[p.model] {
 		wrong = math.Hypot(wrong, modelError)
 	}
-	rate := min(l.work(p.batch)*math.Exp(-log)*faster, c.bound(p.width))
+	rate := min(l.work(p.batch)*math.Exp(-log), c.bound(p.width)) * faster
 	return Estimate{Rate: rate, Error: wrong, Seen: c.seen(at)}
 }
 

@@ -147,9 +147,18 @@ func (c *Curve) phaseRate(ph phase, s *model.SpeedSample) float64 {
 	return s.Rate * longest(s) / ph.of(s)
 }
 
-// bound is the most that reading and preparing allow beyond the sizes measured.
+// superlinear is by how much a speed may be beyond the best one measured, or in
+// proportion to the GPUs beyond that: a fit to few points may say anything.
+const superlinear = 2
+
+// bound is the most that a speed may be: what reading and preparing allow beyond
+// the sizes measured, and what is plausible at any size.
 func (c *Curve) bound(width float64) float64 {
-	most := math.Inf(1)
+	most := 0.0
+	for i := range c.samples {
+		s := &c.samples[i]
+		most = max(most, superlinear*s.Rate*max(1, width/configOf(s).width()))
+	}
 	for _, ph := range phases {
 		if rate, power, last := c.phase(ph); last != nil {
 			if w := configOf(last).width(); width > w {
