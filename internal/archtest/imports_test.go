@@ -67,6 +67,8 @@ var layers = []layer{
 	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "jobspecs", "dist/acl"}},
 	{prefix: "internal/archtest", allowed: nil},
 	{prefix: "internal/optimality", allowed: []string{"planner/core"}},
+	{prefix: "internal/budget/drawn", allowed: []string{"planner/core/model"}},
+	{prefix: "internal/budget", allowed: []string{"planner/core", "internal/budget"}},
 	{prefix: "e2e", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "e2e"}},
 	{prefix: "dist", stdOnly: true},
 	{prefix: "jobspecs", allowed: []string{"internal/", "planner/"}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caravan-sched/caravan/internal/budget/drawn"
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
@@ -204,9 +205,9 @@ func TestDomainOfSeveralGangs(t *testing.T) {
 // That many jobs alike cannot be placed for their distinct_property is found
 // out once.
 func TestAnswersAboutPropertiesAreKept(t *testing.T) {
-	s := benchCluster(64)
+	s := drawn.Cluster(64)
 	for i := range 40 {
-		s.Jobs = append(s.Jobs, apartByKernel(benchJob(i, 1+i%4, 1, model.Topology{})))
+		s.Jobs = append(s.Jobs, apartByKernel(drawn.Job(i, 1+i%4, 1, model.Topology{})))
 	}
 	p, err := Prepare(s, Policy{})
 	if err != nil {

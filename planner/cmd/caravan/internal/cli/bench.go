@@ -20,7 +20,7 @@ func (a *app) benchCommand() *cobra.Command {
 		Args:  args(0, 0, "what is to be measured"),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.benchOptimalityCommand())
+	cmd.AddCommand(a.benchOptimalityCommand(), a.benchSpeedCommand())
 	return cmd
 }
 
