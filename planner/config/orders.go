@@ -23,6 +23,15 @@ type fileDeadline struct {
 	Safety *float64 `hcl:"safety,optional"`
 }
 
+type fileFTF struct {
+	Fairness *float64 `hcl:"fairness,optional"`
+	Lease    *string  `hcl:"lease,optional"`
+}
+
+type fileMaxMin struct {
+	Round *string `hcl:"round,optional"`
+}
+
 // minMargin is the shortest policy.deadline.margin: decisions are that far apart
 // where nothing happens.
 const minMargin = time.Second
@@ -41,6 +50,13 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 	if d := f.Deadline; d != nil {
 		l.duration(&p.Deadline.Margin, d.Margin, "policy.deadline.margin")
 		set(&p.Deadline.Safety, d.Safety)
+	}
+	if ftf := f.FTF; ftf != nil {
+		set(&p.FTF.Fairness, ftf.Fairness)
+		l.duration(&p.FTF.Lease, ftf.Lease, "policy.ftf.lease")
+	}
+	if m := f.MaxMin; m != nil {
+		l.duration(&p.MaxMin.Round, m.Round, "policy.maxmin.round")
 	}
 }
 
@@ -63,10 +79,15 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	if s := p.Deadline.Safety; !(s >= 1 && s <= queue.MaxSafety) {
 		l.fault("policy.deadline.safety", s, fmt.Sprintf("want 1 to %d: how many times as long as estimated a job is taken to run", queue.MaxSafety))
 	}
+	if f := p.FTF.Fairness; !(f > 0 && f < 1) {
+		l.fault("policy.ftf.fairness", f, "want more than 0 and less than 1: the part of jobs that is offered nothing in the first place")
+	}
+	l.between("policy.ftf.lease", p.FTF.Lease, queue.MinLease, queue.MaxLease)
+	l.between("policy.maxmin.round", p.MaxMin.Round, queue.MinLease, queue.MaxLease)
 }
 
 // defaultPolicy is the policy of a planner without a file.
 func defaultPolicy() queue.Policy {
 	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(),
-		LAS: queue.LAS{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults()}
+		LAS: queue.LAS{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults()}
 }

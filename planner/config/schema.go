@@ -66,6 +66,8 @@ type filePolicy struct {
 
 	Deadline *fileDeadline `hcl:"deadline,block"`
 	Defrag   *fileDefrag   `hcl:"defrag,block"`
+	FTF      *fileFTF      `hcl:"ftf,block"`
+	MaxMin   *fileMaxMin   `hcl:"maxmin,block"`
 }
 
 type fileElastic struct {

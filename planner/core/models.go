@@ -50,7 +50,7 @@ func (c *cycle) prepareModels(j *model.Job, g *gang) {
 	if !j.MixModels {
 		models = c.joinModels(j, g)
 	}
-	for _, set := range modelSets(models, j.MixModels) {
+	for _, set := range c.preferred(j, modelSets(models, j.MixModels)) {
 		only := onlyModels(set)
 		g.groups = make([]*model.TaskGroup, len(given))
 		for i, group := range given {
@@ -60,6 +60,16 @@ func (c *cycle) prepareModels(j *model.Job, g *gang) {
 		g.options = append(g.options, option{set, g.unit})
 	}
 	g.use(0)
+}
+
+// preferred puts the model first that the order would give a job.
+func (c *cycle) preferred(j *model.Job, sets [][]model.ModelSpeed) [][]model.ModelSpeed {
+	name := c.stands[keyOf(j)].Model
+	at := slices.IndexFunc(sets, func(set []model.ModelSpeed) bool { return len(set) == 1 && set[0].Name == name })
+	if name == "" || at <= 0 {
+		return sets
+	}
+	return slices.Concat(sets[at:at+1], sets[:at], sets[at+1:])
 }
 
 // use makes one of its options a gang's present one.
@@ -127,8 +137,8 @@ func (c *cycle) joinModels(j *model.Job, g *gang) []model.ModelSpeed {
 	return out
 }
 
-// place places a gang, on the fastest of the models that it takes that has
-// room.
+// place places a gang, on the first of its options that has room: the model that
+// the order would give it, else the fastest.
 func (c *cycle) place(g *gang) (place.Result, bool) {
 	if g.landing != nil {
 		return c.land(g.landing)
@@ -220,6 +230,8 @@ func (t *turn) modelsPlaced() string {
 		text += fmt.Sprintf(", mixed, at speed %s, that of the slowest, since no faster model has room for all", number(o.speed()))
 	case len(o.passed) > 0:
 		text += fmt.Sprintf(" at speed %s, since %s has no room now", number(o.speed()), nameList(o.passed))
+	case slices.ContainsFunc(t.job.Models, func(m model.ModelSpeed) bool { return m.Speed > o.speed() }):
+		text += fmt.Sprintf(" at speed %s, as the order would have it", number(o.speed()))
 	case len(t.job.Models) > 1:
 		text += fmt.Sprintf(" at speed %s, the fastest of the %d models that it takes", number(o.speed()), len(t.job.Models))
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -28,7 +27,8 @@ func (c *cycle) stand() {
 	if discipline == nil {
 		return
 	}
-	s := queue.Situation{Now: c.now, GPUs: c.usableGPUs(), Demands: c.demands}
+	s := queue.Situation{Now: c.now, Demands: c.demands}
+	s.GPUs, s.Models = c.usableGPUs()
 	c.stands = make(map[jobKey]queue.Standing, len(c.jobs))
 	for _, j := range c.byAge() {
 		if e, counts := c.entryOf(j); counts {
@@ -54,18 +54,6 @@ func (p *Prepared) byAge() []*model.Job {
 	return p.aged
 }
 
-// usableGPUs counts the healthy GPUs of the nodes that may be used.
-func (c *cycle) usableGPUs() int {
-	n := 0
-	state := c.views[viewEmpty].State
-	for node := range int32(state.Len()) {
-		if r := state.Row(node); !r.Closed {
-			n += bits.OnesCount64(r.GPUs)
-		}
-	}
-	return n
-}
-
 // entryOf is what a discipline sees of a job; false if nothing is to be decided
 // on it and it does not run.
 func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
@@ -87,6 +75,9 @@ func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
 	}
 	e.Members, e.Held = c.inPlace(j)
 	e.Running = e.Members > 0
+	if e.Running {
+		e.Model = c.modelOf(j)
+	}
 	c.times(&e)
 	return e, e.Running || j.State == model.StateQueued && j.Hold == ""
 }

@@ -356,10 +356,13 @@ func FuzzDecodeSnapshot(f *testing.F) {
 func TestServiceFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`"attained_gpu_s": 7, "ran_ns": 5, "forgotten_gpu_s": 7, "forgotten_ran_ns": 5`: "",
-		`"attained_gpu_s": -1`:                      `jobs[0] (j).attained_gpu_s: -1: want 0 to`,
-		`"ran_ns": -1`:                              `jobs[0] (j).ran_ns: -1: want 0 or more`,
-		`"attained_gpu_s": 1, "forgotten_gpu_s": 2`: `jobs[0] (j).forgotten_gpu_s: 2: want 0 to attained_gpu_s, 1`,
-		`"ran_ns": 1, "forgotten_ran_ns": 2`:        `jobs[0] (j).forgotten_ran_ns: 2: want 0 to ran_ns, 1`,
+		`"ran_ns": 5, "ran_by_model_ns": {"A": 2, "B": 3}`:                              "",
+		`"ran_ns": 5, "ran_by_model_ns": {"A": 3, "B": 3}`:                              `jobs[0] (j).ran_by_model_ns["B"]: 3: want 0 or more, and with the others at most ran_ns, 5`,
+		`"ran_ns": 5, "ran_by_model_ns": {"A": -1}`:                                     `jobs[0] (j).ran_by_model_ns["A"]: -1: want 0 or more`,
+		`"attained_gpu_s": -1`:                                                          `jobs[0] (j).attained_gpu_s: -1: want 0 to`,
+		`"ran_ns": -1`:                                                                  `jobs[0] (j).ran_ns: -1: want 0 or more`,
+		`"attained_gpu_s": 1, "forgotten_gpu_s": 2`:                                     `jobs[0] (j).forgotten_gpu_s: 2: want 0 to attained_gpu_s, 1`,
+		`"ran_ns": 1, "forgotten_ran_ns": 2`:                                            `jobs[0] (j).forgotten_ran_ns: 2: want 0 to ran_ns, 1`,
 	} {
 		_, err := DecodeSnapshot(strings.NewReader(`{"now": "2026-01-02T03:04:05Z", "nodes": [], "jobs": [{"id": "j", "state": "queued", "groups": [], ` + text + `}]}`))
 		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {

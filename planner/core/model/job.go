@@ -67,6 +67,8 @@ type Job struct {
 	AttainedGPUs float64       `json:"attained_gpu_s,omitempty"`
 	Ran          time.Duration `json:"ran_ns,omitempty"`
 	Accounted    time.Time     `json:"accounted,omitzero"`
+	// RanByModel is what of Ran it was on which GPU model, as far as that was noted.
+	RanByModel map[string]time.Duration `json:"ran_by_model_ns,omitempty"`
 	// Resized is when Caravan gave gangs of the job another size, the latest last.
 	Resized []time.Time `json:"resized,omitempty"`
 	// KeepSize says why the job's gangs keep their size for now ("it is being

@@ -12,6 +12,15 @@ func (j *Job) validateService(f *faults, i int) {
 	} else if j.ForgottenRan < 0 || j.ForgottenRan > j.Ran {
 		f.add("jobs[%d] (%s).forgotten_ran_ns: %d: want 0 to ran_ns, %d", i, j.ID, j.ForgottenRan, j.Ran)
 	}
+	rest := j.Ran
+	for _, name := range sortedKeys(j.RanByModel) {
+		ran := j.RanByModel[name]
+		if ran < 0 || ran > rest {
+			f.add("jobs[%d] (%s).%s: %d: want 0 or more, and with the others at most ran_ns, %d", i, j.ID, key("ran_by_model_ns", name), ran, j.Ran)
+		} else {
+			rest -= ran
+		}
+	}
 }
 
 func (h *History) validate(f *faults) {

@@ -22,8 +22,11 @@ type Discipline interface {
 // Situation is what a Discipline looks at.
 type Situation struct {
 	Now time.Time
-	// GPUs counts the healthy GPUs of the nodes that may be used.
-	GPUs int
+	// GPUs counts the healthy GPUs of the nodes that may be used and that nothing
+	// holds that is not managed; Models the same by model, in the order of their
+	// names.
+	GPUs   int
+	Models []ModelGPUs
 	// Jobs are all that run, that wait, or both, the oldest first (by
 	// submission, then namespace and ID). What must not be decided on is not
 	// among them, unless it runs.
@@ -31,6 +34,12 @@ type Situation struct {
 	// Demands is how many GPU-seconds jobs have had in all that have ended, in no
 	// order.
 	Demands []float64
+}
+
+// ModelGPUs is a number of GPUs of one model.
+type ModelGPUs struct {
+	Name string
+	GPUs int
 }
 
 // Entry is one job of a Situation.
@@ -51,6 +60,8 @@ type Entry struct {
 	Min, Max int
 	// GPUsPerMember is what each member asks for, 0 where they differ.
 	GPUsPerMember int
+	// Model is that of the GPUs that it has, "" if it has none.
+	Model string
 	// Attained are the GPU-seconds that it has had so far, in all of its runs.
 	Attained float64
 	// Ran is how long it has run in all, and Waited how long it has not since it
@@ -87,6 +98,9 @@ type Standing struct {
 	Key float64
 	// Members is how many members an elastic gang should have; 0 is no wish.
 	Members int
+	// Model is that of the GPUs, of those that the job names, which it is to have
+	// rather than the fastest that has room; "" is no wish.
+	Model string
 	// Forgets: once the job is placed, what it has had so far is not held against
 	// it any more.
 	Forgets bool
@@ -123,6 +137,8 @@ var orders = [...]order{
 	{name: OrderBackfill},
 	{name: OrderDeadline, discipline: newDeadline, preemptive: true},
 	{name: OrderGittins, discipline: newGittins, preemptive: true, back: true},
+	{name: OrderFTF, discipline: newFTF, preemptive: true, back: true, turns: true},
+	{name: OrderMaxMin, discipline: newMaxMin, preemptive: true, back: true, turns: true},
 }
 
 // Orders are the names of all orders.

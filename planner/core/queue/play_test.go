@@ -65,13 +65,13 @@ func play(t *testing.T, p Policy, past []float64, gpus int, step time.Duration, 
 
 // turn decides who runs next.
 func turn(p Policy, past []float64, gpus int, now time.Duration, there []*task) {
-	s := Situation{Now: start.Add(now), GPUs: gpus, Demands: past}
+	s := Situation{Now: start.Add(now), GPUs: gpus, Models: []ModelGPUs{{Name: "GPU", GPUs: gpus}}, Demands: past}
 	for _, k := range there {
 		k.job.ID, k.job.Submitted, k.job.Duration = k.id, start.Add(k.at), k.says
 		e := Entry{Job: &k.job, Priority: k.priority, Running: k.running, Waiting: !k.running, Asked: k.gpus, Count: 1, GPUsPerMember: k.gpus,
 			Attained: k.attained.Seconds(), Ran: k.ran, Waited: now - k.at - k.ran, Left: Estimate{Known: k.says > 0, Total: k.says, Left: max(0, k.says-k.ran)}}
 		if k.running {
-			e.Held, e.Members, e.Turn = k.gpus, 1, now-k.began
+			e.Held, e.Members, e.Turn, e.Model = k.gpus, 1, now-k.began, "GPU"
 			gpus -= k.gpus
 		} else {
 			e.Rest = now - max(k.at, k.stopped)

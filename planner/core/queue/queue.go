@@ -34,6 +34,11 @@ const (
 	// OrderGittins decides, in the queues of OrderLAS, on who is likeliest to be
 	// through soon by what jobs of the past have needed.
 	OrderGittins = "gittins"
+	// OrderFTF decides on those first that lose most by sharing the cluster.
+	OrderFTF = "ftf"
+	// OrderMaxMin decides on those first that have had least of an equal part of
+	// GPUs that differ.
+	OrderMaxMin = "maxmin"
 )
 
 // ErrPolicy is the error for a policy that cannot be.
@@ -63,6 +68,10 @@ type Policy struct {
 	Deadline Deadline `json:"deadline,omitzero"`
 	// Defrag says whether and how gangs are moved so that others fit.
 	Defrag preempt.Defrag `json:"defrag,omitzero"`
+	// FTF are the parameters of OrderFTF.
+	FTF FTF `json:"ftf,omitzero"`
+	// MaxMin are the parameters of OrderMaxMin.
+	MaxMin MaxMin `json:"maxmin,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -77,7 +86,8 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Backfill.Validate(), p.Deadline.Validate())
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Backfill.Validate(),
+		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
 	}

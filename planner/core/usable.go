@@ -1,0 +1,76 @@
+package core
+
+import (
+	"cmp"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// usableGPUs counts the healthy GPUs of the nodes that may be used, but for what
+// something holds that is not managed; all of them, and by model.
+func (c *cycle) usableGPUs() (all int, models []queue.ModelGPUs) {
+	byModel := map[string]int{}
+	state := c.views[viewEmpty].State
+	for node := range int32(state.Len()) {
+		r := state.Row(node)
+		if r.Closed {
+			continue
+		}
+		gpus := r.GPUs
+		for _, h := range c.holders(node) {
+			if c.jobs[h.job] == nil && !h.lost && (h.on == nil || !h.on.Stopping) {
+				gpus &^= h.gpus
+			}
+		}
+		for _, g := range c.tree.Nodes[node].Groups {
+			if n := bits.OnesCount64(gpus & g.Mask); n > 0 {
+				byModel[c.tree.Kinds[g.Kind].Model] += n
+				all += n
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byModel)) {
+		models = append(models, queue.ModelGPUs{Name: name, GPUs: byModel[name]})
+	}
+	return all, models
+}
+
+// modelOf is the model of the GPUs that a job's members have, that of its first
+// GPU where they differ; "" if it has none.
+func (c *cycle) modelOf(j *model.Job) string {
+	if holdsMembers(j) {
+		for i := range j.Members {
+			if m := &j.Members[i]; !m.Ended && len(m.GPUs) > 0 {
+				return c.gpuModel(m.Node, m.GPUs[0])
+			}
+		}
+	}
+	first := (*model.Alloc)(nil)
+	for _, a := range c.jobAllocs(keyOf(j)) {
+		if len(a.GPUs) > 0 && !a.Stopping && !a.Lost && (first == nil || cmp.Less(a.ID, first.ID)) {
+			first = a
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return c.gpuModel(first.Node, first.GPUs[0])
+}
+
+// gpuModel is the model of a node's GPU; "" if there is no such.
+func (c *cycle) gpuModel(node, uuid string) string {
+	n := c.nodes[node]
+	if n == nil {
+		return ""
+	}
+	for i := range n.GPUs {
+		if n.GPUs[i].UUID == uuid {
+			return n.GPUs[i].Model
+		}
+	}
+	return ""
+}
