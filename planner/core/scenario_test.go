@@ -235,6 +235,58 @@ func TestDecide(t *testing.T) {
 			       Q 1x3`,
 			want: `b1 r1 n1 xPPP|#QQQ`,
 		},
+		"6 + 2 free devices against an island of 8": {
+			cluster: `b1 r1 n1 aa......
+			          b1 r2 n2 ..bbbbbb`,
+			jobs: `M 1x8 require:island
+			       N 2x4 require:node`,
+			want: `b1 r1 n1 aa......
+			       b1 r2 n2 ..bbbbbb`,
+			wantCodes: map[string]string{"M": "no_capacity", "N": "no_capacity"},
+			wantHeld:  map[string][]string{"M": {"n1"}, "N": {"n2"}},
+		},
+		"6 + 2 free devices are 4 and 2 pairs": {
+			cluster: `b1 r1 n1 aa......
+			          b1 r2 n2 ..bbbbbb`,
+			jobs: `M 2x4
+			       N 4x2`,
+			want: `b1 r1 n1 aaNNNNNN
+			       b1 r2 n2 NNbbbbbb`,
+			wantCodes: map[string]string{"M": "no_capacity"},
+			policy:    Policy{Order: "besteffort"},
+		},
+		"single-GPU jobs split no pairs that others need": {
+			cluster: `b1 r1 n1 ..|..|..|..`,
+			jobs: `P 1x1
+			       Q 1x1
+			       R 1x1
+			       M 1x2
+			       N 1x2`,
+			want: `b1 r1 n1 PQ|R.|MM|NN`,
+		},
+		"single-GPU jobs that leave break no pairs for good": {
+			cluster: `b1 r1 n1 .a|.b|..|..`,
+			jobs: `P 1x1
+			       Q 1x1
+			       M 2x2`,
+			want: `b1 r1 n1 Pa|Qb|MM|MM`,
+		},
+		"a required-topology gang against a full clique": {
+			cluster: `b1 r1 n1 aaaa
+			          b1 r1 n2 aaaa
+			          b1 r1 n3 ....
+			          b1 r2 n4 ....
+			          b1 r2 n5 b...`,
+			jobs: `M 2x4 require:rack
+			       P 1x4`,
+			want: `b1 r1 n1 aaaa
+			       b1 r1 n2 aaaa
+			       b1 r1 n3 PPPP
+			       b1 r2 n4 ....
+			       b1 r2 n5 b...`,
+			wantCodes: map[string]string{"M": "no_domain"},
+			wantHeld:  map[string][]string{"M": {"n4", "n5"}},
+		},
 		"groups of different shape": {
 			cluster: `b1 r1 n1 ....|....
 			          b1 r1 n2 aaaa|....`,

@@ -88,7 +88,7 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 		inIsland = max(inIsland, c.capacity(r, node, row.GPUs&island))
 	}
 	f.Island = min(f.Members, int32(inIsland))
-	f.Score = score(n, usable, free, r.GPUs, f.Island > 0)
+	f.Score = score(n, usable, free, row.GPUs, r.GPUs, f.Island > 0)
 	return f
 }
 
@@ -247,8 +247,10 @@ func (c *Catalog) sparing(node int32, can uint64, need int, offers []uint64, sel
 // island rather than across; not breaking a whole island; not breaking a whole
 // node; leaving little over in the island; leaving little over in the node. A
 // whole island counts for more than a whole node because NVLink is what is
-// scarce: a node without it loses little by being shared.
-func score(n *topo.Node, usable, free uint64, k int, islandFits bool) uint32 {
+// scarce: a node without it loses little by being shared. all is what is free,
+// of use or not: a GPU that is divided into several profiles is whole while all
+// of its instances are free.
+func score(n *topo.Node, usable, free, all uint64, k int, islandFits bool) uint32 {
 	var s uint32
 	if !islandFits {
 		s |= acrossBit
@@ -264,7 +266,7 @@ func score(n *topo.Node, usable, free uint64, k int, islandFits bool) uint32 {
 			if over < 0 {
 				continue
 			}
-			whole := over > 0 && island&free == island
+			whole := island&all == island && bits.OnesCount64(island) > k
 			if breaks && !whole || whole == breaks && over < least {
 				least, breaks = over, whole
 			}

@@ -333,13 +333,31 @@ func (c *Catalog) pickTogether(r *Request, node int32, free uint64, members int)
 		if left < 0 || gpus != nil && left >= bestLeft {
 			continue
 		}
-		set, split := c.chooser.split(shape, mask&free, r.counts)
+		set, split := c.chooser.split(shape, unbroken(shape, mask&free, free, r.GPUs), r.counts)
 		if c.capacity(r, node, free&^maskOf(set)) < members-1 {
 			continue
 		}
 		gpus, tasks, bestLeft = set, split, left
 	}
 	return gpus, tasks
+}
+
+// unbroken leaves out of mask the instances of divided GPUs that are free as a
+// whole, if a GPU of which some are taken has as many as are needed.
+func unbroken(s *topo.Shape, mask, free uint64, need int) uint64 {
+	if !s.Divided {
+		return mask
+	}
+	var broken uint64
+	for _, island := range s.Islands {
+		if island&free != island && bits.OnesCount64(island&mask) >= need {
+			broken |= island & mask
+		}
+	}
+	if broken == 0 {
+		return mask
+	}
+	return broken
 }
 
 func maskOf(gpus []int8) uint64 {

@@ -3,6 +3,7 @@ package topo
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,8 +16,11 @@ type Shape struct {
 	ID int
 	// GPUs is how many there are.
 	GPUs int
-	// Islands are the NVLink islands' GPUs, by the lowest GPU in each.
+	// Islands are the NVLink islands' GPUs, by the lowest GPU in each. The
+	// instances of a divided GPU are one: together they are the whole of it.
 	Islands []uint64
+	// Divided is set if some are instances of a divided GPU.
+	Divided bool
 	// IslandOf is every GPU's index in Islands.
 	IslandOf []int
 	// NUMA is every GPU's NUMA node, -1 if unknown.
@@ -85,6 +89,10 @@ func shapeKey(key []byte, node *model.Node) []byte {
 	for i := range node.GPUs {
 		key = binary.LittleEndian.AppendUint64(key, uint64(node.GPUs[i].Island))
 		key = binary.LittleEndian.AppendUint64(key, uint64(node.GPUs[i].NUMA))
+		if parent := node.GPUs[i].Parent; parent != "" {
+			first := slices.IndexFunc(node.GPUs, func(g model.GPU) bool { return g.Parent == parent })
+			key = append(key, 'p', byte(first))
+		}
 	}
 	for _, row := range node.Links {
 		for _, l := range row {
@@ -97,13 +105,21 @@ func shapeKey(key []byte, node *model.Node) []byte {
 func newShape(node *model.Node) *Shape {
 	n := len(node.GPUs)
 	s := &Shape{GPUs: n, IslandOf: make([]int, n), NUMA: make([]int, n), Bandwidth: make([][]float64, n)}
-	index := map[int]int{}
+	type part struct {
+		island int
+		parent string
+	}
+	index := map[part]int{}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		at, known := index[g.Island]
+		of := part{island: g.Island}
+		if g.Parent != "" {
+			of, s.Divided = part{parent: g.Parent}, true
+		}
+		at, known := index[of]
 		if !known {
 			at = len(s.Islands)
-			index[g.Island] = at
+			index[of] = at
 			s.Islands = append(s.Islands, 0)
 		}
 		s.Islands[at] |= 1 << i
