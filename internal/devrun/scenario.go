@@ -57,6 +57,9 @@ const (
 	// ScenarioPreemptDomain: a gang that needs a rack displaces the cheapest one in
 	// it, which goes on later.
 	ScenarioPreemptDomain = "preempt-domain"
+	// ScenarioDefrag: a gang that runs is moved, so that a job fits for which
+	// enough is free, but not on one node.
+	ScenarioDefrag = "defrag"
 	// ScenarioQuota: a team borrows what another leaves idle, which gets its
 	// guarantee back before the borrower's next job starts.
 	ScenarioQuota = "quota"
@@ -114,6 +117,7 @@ var scenarios = map[string]scenario{
 	ScenarioBarrier:       {play: (*run).playBarrier, driver: true},
 	ScenarioPreempt:       {play: (*run).playPreempt, driver: true},
 	ScenarioPreemptDomain: {play: (*run).playPreemptDomain, driver: true, configure: givesWay},
+	ScenarioDefrag:        {play: (*run).playDefrag, driver: true, configure: moves},
 	ScenarioQuota:         {play: (*run).playQuota, configure: twoTeams},
 	ScenarioReclaim:       {play: (*run).playReclaim, configure: reclaims},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},

@@ -171,7 +171,7 @@ func (a *app) root() *cobra.Command {
 	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.queuesCommand(), a.releaseCommand(), a.joinCommand())
 	add("jobs", a.suspendCommand(), a.resumeCommand(), a.requeueCommand())
 	add("jobs", a.promoteCommand(), a.rollbackCommand())
-	add("cluster", a.topologyCommand(), a.decideCommand(), a.snapshotCommand(), a.replayCommand())
+	add("cluster", a.topologyCommand(), a.decideCommand(), a.snapshotCommand(), a.replayCommand(), a.defragCommand())
 	add("operate", a.policyCommand(), a.agentCommand(), a.doctorCommand(), a.devCommand(), a.benchCommand())
 	root.AddCommand(a.versionCommand())
 	return root
