@@ -138,7 +138,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	}
 	rec.Note(a.round.view.Taken, string(KindAdmit), a.decision.Reason)
 	if rec.Deadline = a.round.view.Taken.Add(a.executor.opts.Deadline); len(grown) == 0 {
-		rec.Admitted = a.round.view.Taken
+		rec.Admitted, rec.Backfilled = a.round.view.Taken, a.decision.Backfill
 	}
 	if a.decision.Forgets {
 		rec.Service.Forget()

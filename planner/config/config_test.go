@@ -72,6 +72,13 @@ policy {
     again             = "2h"
   }
   half_life = "6h"
+  forecasts = 10
+  backfill {
+    mode             = "conservative"
+    depth            = 5
+    default_duration = "2h"
+    reclaim          = true
+  }
   las {
     thresholds_gpu_hours = [0.5, 2]
     starve               = 3.5
@@ -141,6 +148,8 @@ func TestParseFull(t *testing.T) {
 		Barrier:     Barrier{MaxWaiting: 100, AvoidFor: 10 * time.Minute},
 		ObserveOnly: true, LogLevel: "debug",
 	}
+	want.Policy.Forecasts = 10
+	want.Policy.Backfill = queue.Backfill{Mode: queue.BackfillConservative, Depth: 5, DefaultDuration: 2 * time.Hour, Reclaim: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
@@ -200,6 +209,9 @@ func TestParseFaults(t *testing.T) {
 		"malformed glob":            {src: "managed { exempt_namespaces = [\"[\"] }", want: []string{"managed.exempt_namespaces", "pattern"}},
 		"level of the core":         {src: "levels = [\"rack\", \"node\"]", want: []string{`levels is "node"`, "always there"}},
 		"level twice":               {src: "levels = [\"rack\", \"rack\"]", want: []string{"there twice"}},
+		"backfill that cannot be": {src: "policy {\n forecasts = 0\n backfill {\n mode = \"lazy\"\n depth = -1\n default_duration = \"-1s\"\n }\n}", want: []string{
+			`c.hcl:2: policy.forecasts is 0: want 1 to 10000`, `c.hcl:4: policy.backfill.mode is "lazy": want one of off, easy, conservative; leave it out`,
+			`c.hcl:5: policy.backfill.depth is -1`, `policy.backfill.default_duration is "-1s": want 0s to 8784h0m0s`}},
 		"orders that cannot be": {src: "policy {\n las {\n thresholds_gpu_hours = [2, 2, -1]\n starve = 0\n }\n}", want: []string{
 			`c.hcl:3: policy.las.thresholds_gpu_hours is 2: want more than 0 and than the one before`, `c.hcl:3: policy.las.thresholds_gpu_hours is -1`, `c.hcl:4: policy.las.starve is 0`}},
 		"deadlines that cannot be": {src: "policy {\n deadline {\n margin = \"0s\"\n safety = 0.9\n }\n}", want: []string{

@@ -45,6 +45,8 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		set(&c.Policy.MaxHolds, f.Policy.MaxHolds)
 		l.mergePreempt(&c.Policy.Preempt, f.Policy.Preempt)
 		l.mergeElastic(&c.Policy.Elastic, f.Policy.Elastic)
+		set(&c.Policy.Forecasts, f.Policy.Forecasts)
+		l.mergeBackfill(&c.Policy.Backfill, f.Policy.Backfill)
 		l.mergeOrders(&c.Policy.Policy, f.Policy)
 		l.mergeDefrag(&c.Policy.Defrag, f.Policy.Defrag)
 		l.duration(&c.Policy.HalfLife, f.Policy.HalfLife, "policy.half_life")

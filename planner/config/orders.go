@@ -88,6 +88,9 @@ func (l *loader) checkOrders(p *queue.Policy) {
 
 // defaultPolicy is the policy of a planner without a file.
 func defaultPolicy() queue.Policy {
-	return queue.Policy{Order: DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(),
-		LAS: queue.LAS{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults()}
+	return queue.Policy{
+		Forecasts: queue.DefaultForecasts,
+		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(),
+		LAS: queue.LAS{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
+	}
 }

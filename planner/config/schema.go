@@ -59,10 +59,13 @@ type filePolicy struct {
 	Strict   *bool   `hcl:"strict,optional"`
 	MaxHolds *int    `hcl:"max_holds,optional"`
 	HalfLife *string `hcl:"half_life,optional"`
+	// Forecasts is for how many waiting gangs a start is estimated.
+	Forecasts *int `hcl:"forecasts,optional"`
 
-	Preempt *filePreempt `hcl:"preempt,block"`
-	Elastic *fileElastic `hcl:"elastic,block"`
-	LAS     *fileLAS     `hcl:"las,block"`
+	Backfill *fileBackfill `hcl:"backfill,block"`
+	Preempt  *filePreempt  `hcl:"preempt,block"`
+	Elastic  *fileElastic  `hcl:"elastic,block"`
+	LAS      *fileLAS      `hcl:"las,block"`
 
 	Deadline *fileDeadline `hcl:"deadline,block"`
 	Defrag   *fileDefrag   `hcl:"defrag,block"`

@@ -37,8 +37,10 @@ type ahead struct {
 	booked []bool
 	// started is how many of the cycle's starts are booked.
 	started int
-	// bounds are when bookings begin that others keep clear of, in order.
+	// bounds are when bookings begin that others keep clear of, in order, and
+	// begins on which nodes.
 	bounds []time.Duration
+	begins map[time.Duration][]int32
 	curves map[curveKey]*curve
 	// members is what each node takes by a time, for the gang that is looked at.
 	members []int32
@@ -100,7 +102,7 @@ func (c *cycle) openAhead() *ahead {
 	if c.ahead == nil {
 		n := len(c.tree.Nodes)
 		c.ahead = &ahead{
-			c: c, base: make([][]step, n), ends: map[jobKey]expiry{}, on: map[int32][]booking{}, booked: make([]bool, n),
+			c: c, base: make([][]step, n), ends: map[jobKey]expiry{}, begins: map[time.Duration][]int32{}, on: map[int32][]booking{}, booked: make([]bool, n),
 			curves: map[curveKey]*curve{}, why: map[unknownKey]string{}, work: maxWork,
 		}
 	}
@@ -137,6 +139,7 @@ func (a *ahead) book(node int32, b booking) {
 	if b.foreseen || b.from <= 0 {
 		return
 	}
+	a.begins[b.from] = append(a.begins[b.from], node)
 	if at, known := slices.BinarySearch(a.bounds, b.from); !known {
 		a.bounds = slices.Insert(a.bounds, at, b.from)
 	}

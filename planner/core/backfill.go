@@ -83,29 +83,19 @@ func (a *ahead) keptUntil(j *model.Job, nodes []string, at time.Duration) {
 // lending is what the view shows of those who end in time.
 type lending struct {
 	open bool
-	// bound is how many of the bounds a borrower runs into, queue its queue where
-	// that matters.
-	bound int
+	// runs is for how long who borrows runs, queue its queue where that matters.
+	runs  time.Duration
 	queue string
 	// seen is up to which version of the view of all the nodes are alike.
 	seen int
-	// failed are those alike who did not fit, as of an epoch.
-	failed map[lateKey]int
+	// failed is the shortest run time with which gangs alike did not fit. What is
+	// free only becomes less in a cycle.
+	failed map[lateKey]time.Duration
 }
 
 type lateKey struct {
 	gang  possibleKey
-	bound int
 	queue string
-}
-
-// horizon counts the bounds that lie within a run time.
-func (a *ahead) horizon(runs time.Duration) int {
-	n := 0
-	for n < len(a.bounds) && a.bounds[n] < runs {
-		n++
-	}
-	return n
 }
 
 // placeInTime places a gang that ends before those start who have reserved the
@@ -115,26 +105,22 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	if a == nil || g.grown > 0 || len(a.bounds) == 0 && g.queue == "" {
 		return place.Result{}, false
 	}
+	if g.queue == "" && a.bounds[len(a.bounds)-1] < g.runs {
+		return place.Result{}, false
+	}
 	a.sync()
-	bound := a.horizon(g.runs)
-	if bound == len(a.bounds) && g.queue == "" {
-		return place.Result{}, false
-	}
 	key, plain := keyOfGang(g)
-	late := lateKey{key, bound, g.queue}
-	if epoch, asked := a.lent.failed[late]; plain && asked && epoch == c.epoch {
+	late := lateKey{key, g.queue}
+	if failed, asked := a.lent.failed[late]; plain && asked && g.runs >= failed {
 		return place.Result{}, false
 	}
-	if plain && len(g.unit.Parts) == 1 && g.queue == "" && !c.placeable(c.truth(), g) {
-		return place.Result{}, false
-	}
-	e := a.lend(bound, g.runs, g.queue)
+	e := a.lend(g.runs, g.queue)
 	mark := e.State.Mark()
 	r, ok := e.Place(g.unit)
 	e.State.Revert(mark)
 	if !ok {
 		if plain {
-			a.lent.failed[late] = c.epoch
+			a.lent.failed[late] = g.runs
 		}
 		return r, false
 	}
@@ -143,12 +129,9 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	return r, true
 }
 
-// lend shows what somebody may use who runs into that many bounds only.
-func (a *ahead) lend(bound int, runs time.Duration, queue string) *place.Engine {
+// lend shows what somebody may use who runs for so long.
+func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 	e, all, l := a.c.views[viewLent], a.c.views[viewNow].State, &a.lent
-	if !l.open {
-		l.open, l.bound, l.seen, l.failed = true, -1, a.c.opened, map[lateKey]int{}
-	}
 	show := func(node int32) {
 		row := *all.Row(node)
 		if a.booked[node] {
@@ -161,20 +144,37 @@ func (a *ahead) lend(bound int, runs time.Duration, queue string) *place.Engine 
 		}
 	}
 	changed, now, ok := all.Since(l.seen)
-	if !ok {
-		for node := range int32(all.Len()) {
+	switch {
+	case !l.open:
+		l.open, l.failed = true, map[lateKey]time.Duration{}
+		changed, now, ok = all.Since(a.c.opened)
+		for node := range a.on {
 			show(node)
+		}
+	case l.queue != queue:
+		for node := range a.on {
+			show(node)
+		}
+	default:
+		// What begins between the two run times is what one of them minds.
+		lo, hi := min(l.runs, runs), max(l.runs, runs)
+		for _, bound := range a.bounds {
+			if lo <= bound && bound < hi {
+				for _, node := range a.begins[bound] {
+					show(node)
+				}
+			}
 		}
 	}
 	for _, node := range changed {
 		show(node)
 	}
-	if l.bound != bound || l.queue != queue {
-		for node := range a.on {
+	if !ok {
+		for node := range int32(all.Len()) {
 			show(node)
 		}
 	}
-	l.bound, l.queue, l.seen = bound, queue, now
+	l.runs, l.queue, l.seen = runs, queue, now
 	return e
 }
 

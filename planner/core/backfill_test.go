@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -157,6 +158,77 @@ func TestForecastReasons(t *testing.T) {
 			}
 			if tt.want == "" && tt.basis == "" {
 				t.Error(fmt.Sprint(d))
+			}
+		})
+	}
+}
+
+// What overstays gives way to whom it was to have ended for, and to nobody else.
+func TestOverstayed(t *testing.T) {
+	reclaim := Policy{Backfill: queue.Backfill{Mode: queue.BackfillEasy, Reclaim: true}, Preempt: preempt.Policy{Enabled: true}}
+	kept := reclaim
+	kept.Backfill.Reclaim = false
+	off := reclaim
+	off.Preempt.Enabled = false
+	tests := map[string]struct {
+		cluster, running, jobs string
+		policy                 Policy
+		backfilled             map[string]model.Backfill
+		want                   []string
+	}{
+		"it is late": {
+			"b1 r1 n1 aa..", "a 50 2h", "H 1x4", reclaim,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow.Add(-time.Minute)}}, []string{"a to H"},
+		},
+		"its time has not come": {
+			"b1 r1 n1 aa..", "a 50 2h", "H 1x4", reclaim,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "H"}, Start: testNow.Add(time.Second), Until: testNow.Add(-time.Minute)}}, []string{},
+		},
+		"for another one": {
+			"b1 r1 n1 aa..", "a 50 2h", "H 1x4", reclaim,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "K"}, Start: testNow, Until: testNow}}, []string{},
+		},
+		"never": {
+			"b1 r1 n1 aa..", "a 50 2h never", "H 1x4", reclaim,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow}}, []string{},
+		},
+		"others hold it too": {
+			"b1 r1 n1 aabb", "a 50 2h\nb 50 2h", "H 1x4", reclaim,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow}}, []string{},
+		},
+		"no more than it needs": {
+			"b1 r1 n1 aabb", "a 50 2h\nb 50 1h", "H 1x2", reclaim,
+			map[string]model.Backfill{
+				"a": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow}, "b": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow},
+			}, []string{"b to H"},
+		},
+		"not configured": {
+			"b1 r1 n1 aa..", "a 50 2h", "H 1x4", kept,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow}}, []string{},
+		},
+		"nobody gives way": {
+			"b1 r1 n1 aa..", "a 50 2h", "H 1x4", off,
+			map[string]model.Backfill{"a": {For: model.JobName{ID: "H"}, Start: testNow, Until: testNow}}, []string{},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			describe(t, s, tt.running)
+			submit(t, s, tt.jobs)
+			for i := range s.Jobs {
+				if b, any := tt.backfilled[s.Jobs[i].ID]; any {
+					s.Jobs[i].Backfilled = &b
+				}
+			}
+			plan := mustDecide(t, s, tt.policy)
+			if diff := cmp.Diff(tt.want, gaveWay(plan)); diff != "" {
+				t.Errorf("gave way (-want +got):\n%s", diff)
+			}
+			for _, p := range plan.Preemptions {
+				if !strings.Contains(p.Reason, "it was to have ended at 03:0") {
+					t.Errorf("reason %q", p.Reason)
+				}
 			}
 		})
 	}

@@ -1,7 +1,9 @@
 package core
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/caravan-sched/caravan/internal/budget/drawn"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -96,4 +98,56 @@ func BenchmarkPrepare(b *testing.B) {
 			}
 		}
 	})
+}
+
+// timedCluster is a drawn cluster with the jobs of its allocations, which say how
+// long they run: each rack ends at another time.
+func timedCluster(nodes, jobs int) *model.Snapshot {
+	s := drawn.Cluster(nodes)
+	seen := map[string]bool{}
+	for _, a := range s.Allocs {
+		if !seen[a.Job] {
+			seen[a.Job] = true
+			s.Jobs = append(s.Jobs, model.Job{Namespace: "default", ID: a.Job, Type: "batch", State: model.StateRunning, Gang: model.GangJob,
+				Started: s.Now.Add(-time.Hour), Submitted: s.Now.Add(-time.Hour), Duration: time.Duration(2+len(seen)%97) * time.Hour})
+		}
+	}
+	for i := range jobs {
+		// Every tenth is a large gang that waits; the others are of five sizes and
+		// nine run times.
+		j := drawn.Job(i, 1, 1<<(i%4), model.Topology{})
+		if i%10 == 0 {
+			j = drawn.Job(i, 128+i%128, 8, model.Topology{Mode: "require", Level: "block"})
+		}
+		j.Duration = time.Duration(1+i%9) * time.Hour
+		s.Jobs = append(s.Jobs, j)
+	}
+	return s
+}
+
+// A whole cycle in which gangs that wait reserve a time, and others are placed
+// until then.
+func BenchmarkBackfill(b *testing.B) {
+	for _, size := range []struct{ nodes, jobs int }{{100, 500}, {2048, 2000}, {16384, 10000}} {
+		for name, policy := range map[string]Policy{"off": {}, "easy": easy, "conservative": conservative} {
+			b.Run(fmt.Sprintf("nodes=%d/jobs=%d/%s", size.nodes, size.jobs, name), func(b *testing.B) {
+				s := timedCluster(size.nodes, size.jobs)
+				p, err := Prepare(s, policy)
+				if err != nil {
+					b.Fatal(err)
+				}
+				lent := 0
+				for _, d := range p.Decide(s.Now).Decisions {
+					if d.Backfill != nil {
+						lent++
+					}
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					p.Decide(s.Now)
+				}
+				b.ReportMetric(float64(lent), "lent")
+			})
+		}
+	}
 }

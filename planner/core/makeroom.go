@@ -168,10 +168,12 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 	policy := c.yield.policy
 	may, _ := c.yield.rights.MayDisplace(j, victim)
 	if !may {
-		if may, _ = c.outranks(j, victim); !may {
-			return false
+		if may, _ = c.overstays(j, victim); !may {
+			if may, _ = c.outranks(j, victim); !may {
+				return false
+			}
+			policy = c.byClass(policy)
 		}
-		policy = c.byClass(policy)
 	}
 	return policy.Exempt(j, victim, c.now) == ""
 }

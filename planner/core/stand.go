@@ -223,7 +223,10 @@ func (c *cycle) byClass(p preempt.Policy) preempt.Policy {
 // mayBecause says why a job may displace another one.
 func (c *cycle) mayBecause(j, victim *model.Job) string {
 	may, why := c.yield.rights.MayDisplace(j, victim)
-	if !may {
+	if may {
+		return why
+	}
+	if may, why = c.overstays(j, victim); !may {
 		_, why = c.outranks(j, victim)
 	}
 	return why

@@ -32,6 +32,9 @@ type yield struct {
 	promised map[int32]topo.Claim
 	// failed remembers in vain up to which rank gangs alike have asked.
 	failed map[possibleKey]rank
+	// owed are the jobs for which others are to have ended by now that were placed
+	// where they are to start.
+	owed map[jobKey]bool
 	// searches, atOnce and perHour are how many more there may be.
 	searches, atOnce, perHour int
 	plan                      []model.Preemption
@@ -96,7 +99,7 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 	}
 	y := c.yield
 	if key, plain := keyOfGang(g); plain && !c.limited() {
-		if failed, asked := y.failed[key]; asked && !(rank{j.Priority, c.stands[keyOf(j)].Class}).beyond(failed) {
+		if failed, asked := y.failed[key]; asked && !y.owed[keyOf(j)] && !(rank{j.Priority, c.stands[keyOf(j)].Class}).beyond(failed) {
 			return false
 		}
 	}
@@ -120,6 +123,7 @@ func (c *cycle) newYield() *yield {
 		c.addHolders(y, int32(node), found)
 	}
 	y.atOnce -= y.stopping()
+	y.owed = c.owed()
 	for _, j := range c.jobsOf(someGave) {
 		for _, gave := range j.Preempted {
 			if c.now.Sub(gave.At) < time.Hour && !gave.Returned {

@@ -13,6 +13,7 @@ func contend(j *model.Job, rec *record.Record) {
 	if rec == nil {
 		return
 	}
+	j.Backfilled = rec.Backfilled
 	s := &rec.Service
 	j.AttainedGPUs, j.Ran, j.Accounted = s.GPUSeconds, s.Ran, s.At
 	j.ForgottenGPUs, j.ForgottenRan = s.ForgottenGPUSeconds, s.ForgottenRan

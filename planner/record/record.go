@@ -61,6 +61,9 @@ type Record struct {
 	// Unpinned is set while Members are where Nomad put them by itself, before
 	// Caravan knew the job: nothing pins them, and they run on as they are.
 	Unpinned bool `json:"unpinned,omitempty"`
+	// Backfilled is set while the placement in force is where another job is to
+	// start, on the word that this one has ended by then.
+	Backfilled *model.Backfill `json:"backfilled,omitempty"`
 	// Reason is the last decision's.
 	Reason   string    `json:"reason,omitempty"`
 	Admitted time.Time `json:"admitted,omitzero"`

@@ -27,6 +27,7 @@ var required = map[string][]string{
 	"Member":      {"group", "index", "node"},
 	"Preempted":   {"at", "by"},
 	"Slice":       {"size", "level"},
+	"Backfill":    {"for", "start", "until"},
 	"ModelSpeed":  {"name", "speed"},
 	"SpeedPoint":  {"members", "rate"},
 	"SpeedSample": {"members", "rate", "count"},

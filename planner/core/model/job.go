@@ -58,6 +58,9 @@ type Job struct {
 	// Started is when the members in force were admitted; left out, it is when
 	// the job was submitted.
 	Started time.Time `json:"started,omitzero"`
+	// Backfilled is set on one whose members in force were placed where another
+	// job is to start, since they were expected to have ended by then.
+	Backfilled *Backfill `json:"backfilled,omitempty"`
 	// Preempted is when the job gave way to others, the latest last.
 	Preempted []Preempted `json:"preempted,omitempty"`
 

@@ -52,6 +52,7 @@ var rules = map[string]kind{
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
 	"ModelSpeed.Name": keep, "Slice.Level": keep,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
+	"JobName.Namespace": namespace, "JobName.ID": job,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
 	"Moving.Namespace": namespace, "Moving.For": job, "Moving.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
