@@ -33,6 +33,7 @@ var impure = []string{"net", "os", "log", "math/rand", "context", "sync", "sysca
 // layers are looked through in order: the first prefix that matches counts.
 var layers = []layer{
 	{prefix: "planner/core", allowed: []string{"planner/core"}, stdOnly: true, forbidden: impure},
+	{prefix: "planner/history", allowed: []string{"planner/core/model"}, forbidden: impure},
 	{prefix: "planner/gangspec", allowed: []string{"planner/core/model"}, forbidden: impure},
 	{prefix: "planner/rewrite", allowed: []string{"planner/core/model", "planner/gangspec"}, forbidden: impure},
 	{prefix: "planner/record", allowed: []string{"planner/core/model"}},
@@ -45,7 +46,7 @@ var layers = []layer{
 	{prefix: "planner/gateway", allowed: []string{"planner/core/model", "planner/taskcheck", "planner/gangspec", "planner/rewrite", "planner/record", "planner/httpapi"}},
 	{prefix: "planner/daemon", allowed: []string{"planner/", "driver/gangapi", "driver/rendezvous"}},
 	{prefix: "planner/sim/trace", allowed: nil},
-	{prefix: "planner/sim", allowed: []string{"planner/core", "planner/sim", "planner/config"}},
+	{prefix: "planner/sim", allowed: []string{"planner/core", "planner/history", "planner/sim", "planner/config"}},
 	{prefix: "planner/cmd", allowed: []string{"planner/", "internal/", "driver/gangapi", "driver/rendezvous", "driver/progress"}},
 	{prefix: "devicegpu/topology", allowed: []string{"devicegpu/topology"}, forbidden: impure},
 	{prefix: "devicegpu", allowed: []string{"devicegpu", "internal/nomadplugin"}},

@@ -141,8 +141,7 @@ func (c *cycle) times(e *queue.Entry) {
 			e.Rest = max(0, c.now.Sub(since))
 		}
 	}
-	total := queue.Duration(j)
-	e.Left = queue.Estimate{Known: total > 0, Total: total, Left: max(0, total-e.Ran)}
+	e.Left = queue.EstimateOf(j, e.Ran)
 }
 
 // inOrder brings jobs into the order of their standings; those that stand alike

@@ -363,6 +363,9 @@ func TestServiceFaults(t *testing.T) {
 		`"ran_ns": -1`:                                                                  `jobs[0] (j).ran_ns: -1: want 0 or more`,
 		`"attained_gpu_s": 1, "forgotten_gpu_s": 2`:                                     `jobs[0] (j).forgotten_gpu_s: 2: want 0 to attained_gpu_s, 1`,
 		`"ran_ns": 1, "forgotten_ran_ns": 2`:                                            `jobs[0] (j).forgotten_ran_ns: 2: want 0 to ran_ns, 1`,
+		`"estimate_ns": 5, "estimate_spread_ns": 5, "estimate_runs": 1`:                 "",
+		`"estimate_spread_ns": -1`:                                                      `jobs[0] (j).estimate_spread_ns: -1: want 0 (unknown) or more`,
+		`"estimate_runs": -1`:                                                           `jobs[0] (j).estimate_runs: -1: want 0 (unknown) or more`,
 	} {
 		_, err := DecodeSnapshot(strings.NewReader(`{"now": "2026-01-02T03:04:05Z", "nodes": [], "jobs": [{"id": "j", "state": "queued", "groups": [], ` + text + `}]}`))
 		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {

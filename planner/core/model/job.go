@@ -51,7 +51,10 @@ type Job struct {
 	// others like it have run; 0 is unknown.
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Estimate time.Duration `json:"estimate_ns,omitempty"`
-	Deadline time.Time     `json:"deadline,omitzero"`
+	// EstimateSpread is how far half of those EstimateRuns runs were off at most.
+	EstimateSpread time.Duration `json:"estimate_spread_ns,omitempty"`
+	EstimateRuns   int           `json:"estimate_runs,omitempty"`
+	Deadline       time.Time     `json:"deadline,omitzero"`
 	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
 	// or PreemptNever; "" means PreemptCheckpoint.
 	Preempt string `json:"preempt,omitempty"`

@@ -292,9 +292,4 @@ func (s *Snapshot) validateQueues(f *faults) {
 	for _, fault := range CheckQueues(s.Queues) {
 		f.add("queues[%d] (%s).%s: %s", fault.Queue, s.Queues[fault.Queue].Path, fault.Field, fault.Text)
 	}
-	for i := range s.Jobs {
-		if d := s.Jobs[i].Estimate; d < 0 {
-			f.add("jobs[%d] (%s).estimate_ns: %d: want 0 (unknown) or more", i, s.Jobs[i].ID, d)
-		}
-	}
 }

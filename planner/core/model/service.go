@@ -23,6 +23,18 @@ func (j *Job) validateService(f *faults, i int) {
 	}
 }
 
+// validateEstimate checks what others like the job have done.
+func (j *Job) validateEstimate(f *faults, i int) {
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{{"estimate_ns", int64(j.Estimate)}, {"estimate_spread_ns", int64(j.EstimateSpread)}, {"estimate_runs", int64(j.EstimateRuns)}} {
+		if n.value < 0 {
+			f.add("jobs[%d] (%s).%s: %d: want 0 (unknown) or more", i, j.ID, n.name, n.value)
+		}
+	}
+}
+
 func (h *History) validate(f *faults) {
 	if len(h.Demands) > MaxDemands {
 		f.add("history.demands_gpu_s: %d of them: want at most %d", len(h.Demands), MaxDemands)

@@ -204,6 +204,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 		f.add("jobs[%d] (%s).preempt: %q: want %q, %q or %q", i, j.ID, j.Preempt, PreemptCheckpoint, PreemptAlways, PreemptNever)
 	}
 	j.validateService(f, i)
+	j.validateEstimate(f, i)
 	level := j.Topology.Level
 	if level != "" && level != LevelNode && level != LevelIsland && !levels[level] {
 		f.add("jobs[%d] (%s).topology.level: %q: want %q, %q or one of the snapshot's levels", i, j.ID, level, LevelIsland, LevelNode)

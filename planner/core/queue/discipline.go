@@ -85,6 +85,8 @@ type Estimate struct {
 	// Total is the whole run time, Left what remains of it (0 once it has run for
 	// longer), Spread how far Total may be off either way.
 	Total, Left, Spread time.Duration
+	// Runs is of how many runs of others it was made, 0 where the author says it.
+	Runs int
 }
 
 // Standing is how a job stands.
@@ -129,7 +131,7 @@ type order struct {
 var orders = [...]order{
 	{name: OrderFIFO},
 	{name: OrderBestEffort},
-	{name: OrderSJF},
+	{name: OrderSJF, discipline: newSJF},
 	{name: OrderFairShare},
 	{name: OrderLAS, discipline: newLAS, preemptive: true, back: true},
 	{name: OrderGoodput, discipline: newGoodput},

@@ -14,12 +14,8 @@ func (p Policy) Sort(t *Tree, jobs []*model.Job) { slices.SortFunc(jobs, p.Compa
 // Compare is the order of Sort: negative if a goes before b, never 0 for two
 // jobs.
 func (p Policy) Compare(t *Tree) func(a, b *model.Job) int {
-	within := CompareAge
-	if p.Order == OrderSJF {
-		within = compareShortest
-	}
 	return func(a, b *model.Job) int {
-		return cmp.Or(cmp.Compare(t.Priority(b), t.Priority(a)), within(a, b))
+		return cmp.Or(cmp.Compare(t.Priority(b), t.Priority(a)), CompareAge(a, b))
 	}
 }
 

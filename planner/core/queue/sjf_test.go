@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,33 +15,51 @@ import (
 // other: 3, 6, 7, 8, an average wait of 7 minutes instead of 10.25 in the order
 // in which they came.
 func TestSJF(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	var jobs []*model.Job
-	for i, minutes := range []int{6, 8, 7, 3} {
-		jobs = append(jobs, &model.Job{ID: string(rune('1' + i)), Submitted: at.Add(time.Duration(i) * time.Second), Duration: time.Duration(minutes) * time.Minute})
-	}
-	wait := func() (sum time.Duration) {
-		end := time.Duration(0)
-		for _, j := range jobs {
-			sum += end
-			end += j.Duration
+	tasks := func() (out []*task) {
+		for i, minutes := range []time.Duration{6, 8, 7, 3} {
+			out = append(out, &task{id: string(rune('1' + i)), long: minutes * time.Minute, says: minutes * time.Minute, gpus: 1})
 		}
-		return sum / time.Duration(len(jobs))
+		return out
 	}
-	if got := wait(); got != 10*time.Minute+15*time.Second {
+	wait := func(p Policy, list []*task) time.Duration {
+		ends, _ := play(t, p, nil, 1, time.Minute, list...)
+		sum := time.Duration(0)
+		for _, k := range list {
+			sum += ends[k.id] - k.long
+		}
+		return sum / time.Duration(len(list))
+	}
+	if got := wait(Policy{}, tasks()); got != 10*time.Minute+15*time.Second {
 		t.Errorf("average wait %s as they came, want 10m15s", got)
 	}
-	Policy{Order: OrderSJF}.Sort(nil, jobs)
-	if got := wait(); got != 7*time.Minute {
+	if got := wait(Policy{Order: OrderSJF}, tasks()); got != 7*time.Minute {
 		t.Errorf("average wait %s, want 7m0s", got)
 	}
-	jobs = append(jobs, &model.Job{ID: "unknown"}, &model.Job{ID: "estimated", Submitted: at, Estimate: time.Minute}, &model.Job{ID: "urgent", Priority: 9})
-	Policy{Order: OrderSJF}.Sort(nil, jobs)
-	var got []string
-	for _, j := range jobs {
-		got = append(got, j.ID)
+	more := append(tasks(), &task{id: "unknown", long: time.Minute, gpus: 1}, &task{id: "urgent", long: time.Minute, gpus: 1, priority: 9})
+	_, rows := play(t, Policy{Order: OrderSJF}, nil, 1, time.Minute, more...)
+	if got := strings.Join(strings.Fields(strings.Join(rows, " ")), " "); got != "urgent 4 4 4 1 1 1 1 1 1 3 3 3 3 3 3 3 2 2 2 2 2 2 2 2 unknown" {
+		t.Errorf("order %s", got)
 	}
-	if diff := cmp.Diff([]string{"urgent", "estimated", "4", "1", "3", "2", "unknown"}, got); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
+}
+
+func TestSJFStanding(t *testing.T) {
+	for name, tt := range map[string]struct {
+		job  model.Job
+		ran  time.Duration
+		want Standing
+	}{
+		"said":         {model.Job{Duration: time.Hour, Estimate: time.Minute, EstimateRuns: 3}, 0, Standing{Key: 3600, Why: "said to run for 1h0m0s"}},
+		"predicted":    {model.Job{Estimate: time.Hour, EstimateSpread: 5 * time.Minute, EstimateRuns: 4}, 0, Standing{Key: 3600, Why: "predicted to run for 1h0m0s (± 5m0s, the median of 4 like it)"}},
+		"after one":    {model.Job{Estimate: time.Hour, EstimateRuns: 1}, 0, Standing{Key: 3600, Why: "predicted to run for 1h0m0s, as the one like it did"}},
+		"in part":      {model.Job{Duration: time.Hour}, 20 * time.Minute, Standing{Key: 2400, Why: "said to run for 1h0m0s, of which 40m0s are left"}},
+		"was too long": {model.Job{Duration: time.Hour}, 2 * time.Hour, Standing{Key: 7200, Why: "said to run for 1h0m0s, but has for 2h0m0s already and is taken to run as long again"}},
+		"unknown":      {model.Job{}, time.Hour, Standing{Key: math.Inf(1), Why: "run time unknown, so it comes after all that are known: set caravan_duration"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Policy{Order: OrderSJF}.Discipline().Stand(Situation{Jobs: []Entry{{Job: &tt.job, Ran: tt.ran, Left: EstimateOf(&tt.job, tt.ran)}}})
+			if diff := cmp.Diff([]Standing{tt.want}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
