@@ -40,6 +40,9 @@ type Options struct {
 	// Link returns the address of the page about a job, which is put into the
 	// job's ui block; nil puts none.
 	Link func(namespace, job string) string
+	// Ended is told of each batch job that has ended, from several goroutines; nil
+	// tells nobody.
+	Ended func(Ending)
 }
 
 // The defaults of Options.
@@ -147,6 +150,9 @@ type Step struct {
 	Stop []string
 	// Forget is the record to delete; nil deletes none.
 	Forget *record.Record
+	// Ending is how the job ended whose record is deleted; nil where that says
+	// nothing.
+	Ending *Ending
 }
 
 // Result says what became of a step or of a decision.

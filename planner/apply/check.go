@@ -186,6 +186,9 @@ func (j *job) check() *Step {
 	case stopped && len(live) == 0, dead && j.through():
 		step := j.step(KindForget, "the job has ended")
 		step.Forget = j.rec
+		if e, tells := j.ending(); tells {
+			step.Ending = &e
+		}
 		return step
 	case stopped:
 		return nil

@@ -201,6 +201,9 @@ func (e *Executor) take(ctx context.Context, v *observe.View, step *Step) (chang
 		if err := e.records.Delete(ctx, step.Forget); err != nil {
 			return changed, variablesError("delete record", err)
 		}
+		if step.Ending != nil && e.opts.Ended != nil {
+			e.opts.Ended(*step.Ending)
+		}
 		changed = true
 	}
 	return changed, nil

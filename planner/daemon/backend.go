@@ -59,7 +59,7 @@ func (b backend) Status() httpapi.Status {
 	}
 	st := httpapi.Status{
 		Version: Version, Leader: term != nil, LeaderAddress: holder,
-		ObserveOnly: d.cfg.ObserveOnly, Policy: d.queues.order().Order,
+		ObserveOnly: d.cfg.ObserveOnly, Policy: d.queues.order().Order, Predictions: d.learner.accuracy(),
 		Nomad: d.nomad.get(), Decided: d.decisions.last(), Waiting: d.waiting(),
 	}
 	st.Nomad.Address = d.cfg.Nomad.Address
@@ -211,6 +211,9 @@ func explainJob(m *observe.Managed, v *observe.View) httpapi.Explain {
 		},
 		SpecHash: m.SpecHash, Faults: m.Faults, RetryAfter: m.Model.RetryAfter,
 		Placement: memberStates(m.Members, v),
+	}
+	if est := queue.EstimateOf(&m.Model, m.Model.Ran); est.Known {
+		e.RunTime = est.String()
 	}
 	for _, g := range m.Model.Groups {
 		e.Members += g.Count

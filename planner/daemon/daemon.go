@@ -55,6 +55,8 @@ type Daemon struct {
 	queues  queues
 	// speeds is what is learned of how fast jobs work.
 	speeds speeds
+	// learner is what is learned from jobs that have ended.
+	learner learner
 	// settings is what was set by API in the place of the file's.
 	settings settings
 	// barrier is where gangs start together, identity who their members are.

@@ -149,7 +149,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 		if err := d.loadSettings(ctx); err != nil {
 			return outcome{}, err
 		}
-		if err := d.queues.load(ctx); err != nil {
+		if err := errors.Join(d.queues.load(ctx), d.learner.load(ctx)); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -165,6 +165,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !leading {
 		d.queues.forget()
 		d.speeds.forget()
+		d.learner.forget()
 		d.settings.forget()
 		d.keeper.forget()
 		d.metrics.leader.Set(0)
@@ -187,13 +188,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !d.cfg.ObserveOnly {
 		out = d.carry.Execute(term, v, plan)
 	}
-	if err := d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly); err != nil {
-		out.trouble = errors.Join(out.trouble, err)
-	}
 	if !d.cfg.ObserveOnly {
-		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()))
+		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
 	}
-	out.trouble = errors.Join(out.trouble, unlearned)
+	out.trouble = errors.Join(out.trouble, unlearned, d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly))
 	if gangs != nil {
 		out.trouble = errors.Join(out.trouble, gangs)
 		if again := d.now().Add(gangsRest); out.due.IsZero() || again.Before(out.due) {

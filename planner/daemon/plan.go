@@ -37,6 +37,7 @@ func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, erro
 	candidate := gangspec.ToModel(own, spec)
 	candidate.State, candidate.Submitted = model.StateQueued, snap.Now
 	candidate.Deadline = spec.DeadlineFor(snap.Now)
+	d.learner.predict(&candidate)
 	replace(&snap, candidate)
 	plan, err := d.decideOn(v, &snap)
 	if err != nil {

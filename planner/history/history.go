@@ -25,8 +25,9 @@ const (
 	// maxRuns is of how many runs of like jobs the median is taken.
 	maxRuns = 9
 	// maxPatterns is how many kinds of jobs are known; those that ended longest
-	// ago are forgotten first.
+	// ago are forgotten first, some at a time.
 	maxPatterns = 2000
+	someAtATime = 200
 	// maxDemands and maxErrors are how many jobs count for the distribution of
 	// service, and for how far predictions were off.
 	maxDemands = 1000
@@ -141,7 +142,7 @@ func (b *Book) forget() {
 	slices.SortFunc(names, func(x, y string) int {
 		return cmp.Or(cmp.Compare(b.Patterns[x].Last, b.Patterns[y].Last), strings.Compare(x, y))
 	})
-	for _, name := range names[:len(names)-maxPatterns] {
+	for _, name := range names[:len(names)-maxPatterns+someAtATime] {
 		delete(b.Patterns, name)
 	}
 }
@@ -198,7 +199,7 @@ func keys(j *model.Job) []string {
 		}
 		shape.WriteString("|" + strconv.Itoa(g.Count) + "x" + strconv.Itoa(gpus))
 	}
-	return []string{who + shape.String(), who}
+	return []string{who + "|of" + shape.String(), who}
 }
 
 // NamePattern is a job's name without what tells one run from the next: every

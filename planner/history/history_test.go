@@ -82,7 +82,7 @@ func TestBounds(t *testing.T) {
 	for range maxRuns + 5 {
 		b.Add(Ended{Job: job("q", "x", 1, 1), Ran: time.Hour, GPUSeconds: 3600, Completed: true, At: at.Add(24 * time.Hour)})
 	}
-	if len(b.Patterns) != maxPatterns || len(b.Demands) != maxDemands {
+	if len(b.Patterns) > maxPatterns || len(b.Patterns) < maxPatterns-someAtATime || len(b.Demands) != maxDemands {
 		t.Errorf("%d patterns, %d demands", len(b.Patterns), len(b.Demands))
 	}
 	if p, known := b.Predict(job("q", "x", 1, 1)); !known || p.Runs != maxRuns {

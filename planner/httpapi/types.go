@@ -47,6 +47,9 @@ type Status struct {
 	// ObserveOnly: decisions are shown but not carried out.
 	ObserveOnly bool   `json:"observe_only,omitempty"`
 	Policy      string `json:"policy"`
+	// Predictions says how far predicted run times were off lately; "" if nothing
+	// is known of that.
+	Predictions string `json:"predictions,omitempty"`
 	Nomad       Nomad  `json:"nomad"`
 	// ViewTaken is when the cluster was last seen whole; zero: never yet.
 	ViewTaken time.Time `json:"view_taken,omitzero"`
@@ -109,6 +112,8 @@ type Job struct {
 	// Work says how far the gangs have come that run, and who is missing of those
 	// that wait at the barrier.
 	Work string `json:"work,omitempty"`
+	// RunTime says how long the job is thought to run, and how sure that is.
+	RunTime string `json:"run_time,omitempty"`
 }
 
 // Explain is GET /explain/{namespace}/{job}: what was last decided on a job,

@@ -43,3 +43,19 @@ func TestContend(t *testing.T) {
 		t.Errorf("without a record: %+v", none)
 	}
 }
+
+// A View has what is known of jobs that have ended.
+func TestEstimates(t *testing.T) {
+	f := newFake(t)
+	f.putJob(gated(gpuJob("train", 2, 2)))
+	o := f.observer(t)
+	o.estimate = func(j *model.Job) { j.Estimate, j.EstimateRuns = time.Hour, len(j.Groups) }
+	o.history = func() model.History { return model.History{Demands: []float64{3}} }
+	v := refresh(t, o)
+	if j := v.Snapshot.Jobs[0]; j.Estimate != time.Hour || j.EstimateRuns != 1 || v.Managed[0].Model.Estimate != time.Hour {
+		t.Errorf("the snapshot says %s of %d runs, the view %s", j.Estimate, j.EstimateRuns, v.Managed[0].Model.Estimate)
+	}
+	if diff := cmp.Diff([]float64{3}, v.Snapshot.History.Demands); diff != "" {
+		t.Errorf("demands (-want +got):\n%s", diff)
+	}
+}

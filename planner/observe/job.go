@@ -145,6 +145,7 @@ func (o *Observer) manage(e *jobEntry, rec *record.Record, allocs []*api.Allocat
 	st.wait(&m, originsOf(e.job, rec))
 	avoid(&m.Model, rec, o.now())
 	contend(&m.Model, rec)
+	o.estimate(&m.Model)
 	m.Model.Hold = o.hold(&m, st)
 	if rec != nil && rec.Phase == record.PhaseReleased {
 		return m, false

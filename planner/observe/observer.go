@@ -29,6 +29,10 @@ type Options struct {
 	// Queues are the queues at a time, with what they have used; nil: those of
 	// Config.
 	Queues func(time.Time) []model.Queue
+	// Estimate notes in a job how long others like it have run; nil: nobody
+	// knows. History is what is known of jobs that have ended; nil: nothing.
+	Estimate func(*model.Job)
+	History  func() model.History
 }
 
 // Observer reads Nomad and keeps what it read, so that the next View costs
@@ -42,6 +46,8 @@ type Observer struct {
 	levelNames []string
 	now        func() time.Time
 	queues     func(time.Time) []model.Queue
+	estimate   func(*model.Job)
+	history    func() model.History
 
 	// mu lets one Refresh at a time.
 	mu     sync.Mutex
@@ -62,8 +68,17 @@ func New(opts Options) *Observer {
 	if queues == nil {
 		queues = func(time.Time) []model.Queue { return opts.Config.Queues }
 	}
+	estimate, history := opts.Estimate, opts.History
+	if estimate == nil {
+		estimate = func(*model.Job) {}
+	}
+	if history == nil {
+		history = func() model.History { return model.History{} }
+	}
 	return &Observer{
 		queues:     queues,
+		estimate:   estimate,
+		history:    history,
 		src:        nomad{client: opts.Client, stateNamespace: opts.Config.State.Namespace},
 		records:    opts.Records,
 		managed:    opts.Config.Managed,
@@ -173,7 +188,7 @@ func (o *Observer) view(st *state) *View {
 	v.Warnings = append(v.Warnings, twice...)
 	o.addJobs(v, snap, st, owner)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
-	snap.Queues = o.queues(v.Taken)
+	snap.Queues, snap.History = o.queues(v.Taken), o.history()
 	v.Warnings = append(v.Warnings, queueWarnings(snap)...)
 	v.Snapshot = snap
 	return v

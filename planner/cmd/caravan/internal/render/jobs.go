@@ -78,6 +78,9 @@ func Status(w io.Writer, s Style, st httpapi.Status) error {
 		role += ", observing only"
 	}
 	g.add("Planner", st.Version+", "+role+", policy "+st.Policy)
+	if st.Predictions != "" {
+		g.add("Run times", st.Predictions)
+	}
 	if st.Waiting != "" {
 		g.add("Waits", st.Waiting)
 	}
@@ -129,6 +132,9 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	g.add("State", stateLine(s, e))
 	if !e.Submitted.IsZero() {
 		g.add("Submitted", clock(e.Submitted)+", "+s.age(e.Submitted)+" ago")
+	}
+	if e.RunTime != "" {
+		g.add("Run time", e.RunTime)
 	}
 	switch {
 	case e.Action != "":
