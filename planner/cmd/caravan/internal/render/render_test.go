@@ -27,7 +27,7 @@ func views() map[string]view {
 	status := httpapi.Status{
 		Version: "0.1.0", Leader: true, Policy: "fifo", Nomad: httpapi.Nomad{Address: "http://127.0.0.1:4646", OK: true},
 		Predictions: "half of the last 20 predictions were off by 12% or less",
-		ViewTaken: now, Decided: now.Add(-2 * time.Second),
+		ViewTaken:   now, Decided: now.Add(-2 * time.Second),
 		Counts:   httpapi.Counts{Nodes: 4, GPUs: 32, FreeGPUs: 10, UnhealthyGPUs: 1, Queued: 2, Running: 2},
 		Warnings: []httpapi.Warning{{Subject: "batch jobs", Text: "Nomad's own preemption is on; turn it off"}},
 	}
