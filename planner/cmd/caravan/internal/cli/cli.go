@@ -172,6 +172,7 @@ func (a *app) root() *cobra.Command {
 	add("jobs", a.suspendCommand(), a.resumeCommand(), a.requeueCommand())
 	add("jobs", a.promoteCommand(), a.rollbackCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand(), a.snapshotCommand(), a.replayCommand(), a.defragCommand())
+	add("cluster", a.simulateCommand(), a.traceCommand())
 	add("operate", a.policyCommand(), a.agentCommand(), a.doctorCommand(), a.devCommand(), a.benchCommand())
 	root.AddCommand(a.versionCommand())
 	return root

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/sim"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// simulated is what `simulate` prints as JSON.
+type simulated struct {
+	Setup   simSetup     `json:"setup"`
+	Results []sim.Result `json:"results"`
+}
+
+// simSetup is what was simulated.
+type simSetup struct {
+	Trace       trace.Report `json:"trace"`
+	GPUs        int          `json:"gpus"`
+	GPUsPerNode int          `json:"gpus_per_node"`
+	Load        float64      `json:"load"`
+	// Factors are by what submissions were moved to reach the load, by seed.
+	Factors []float64 `json:"arrival_factors"`
+	// TooLarge counts the jobs that are larger than the cluster, by seed.
+	TooLarge  []int   `json:"too_large"`
+	Estimates float64 `json:"estimate_sigma"`
+	IntervalS float64 `json:"interval_s"`
+}
+
+// simFlags are the flags of simulate.
+type simFlags struct {
+	trace               traceFlags
+	gpus, perNode       int
+	cluster             string
+	policies            []string
+	load                float64
+	seeds, workers      int
+	replay, even        bool
+	sigma, interval     float64
+	perNodeDay, repairs float64
+	events              string
+}
+
+func (a *app) simulateCommand() *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Play a trace of jobs on a modelled cluster, by several policies",
+		Long: `Simulate plays the jobs of a trace on a modelled cluster in virtual time, by each of
+the policies named, and compares what came of it. The planner's own code decides;
+docs/simulator.md describes the models, docs/evaluation.md the metrics.
+
+For each seed, days are drawn from the trace and submissions are moved by one
+factor so that the load is the one asked for: what the jobs need, by what the
+cluster has until the last is submitted. With --no-bootstrap the trace is taken
+as it is, but for that factor. At a load of 1 or more nothing ever becomes
+steady: the queue grows for as long as jobs come.
+
+The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
+		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
+		Args:    args(0, 0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.simulate(cmd.Context(), &f)
+		},
+	}
+	f.trace.add(cmd)
+	cmd.Flags().IntVar(&f.gpus, "gpus", 256, "`number` of GPUs of a cluster of equal nodes")
+	cmd.Flags().IntVar(&f.perNode, "gpus-per-node", 8, "`number` of GPUs in each node")
+	cmd.Flags().StringVar(&f.cluster, "cluster", "", "`file` that describes the cluster, in place of --gpus")
+	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", "))
+	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
+	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
+	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is")
+	cmd.Flags().IntVar(&f.workers, "workers", 0, "`number` of runs at once; 0 is one for each processor")
+	cmd.Flags().Float64Var(&f.sigma, "estimate-sigma", 1, "`error` of estimated run times, as the sigma of a lognormal factor; 0 is exact, -1 is none at all")
+	cmd.Flags().Float64Var(&f.interval, "interval", 30, "`seconds` between two decisions at least")
+	cmd.Flags().BoolVar(&f.even, "even-speed", false, "leave out that jobs are slower where their GPUs are far apart")
+	cmd.Flags().Float64Var(&f.perNodeDay, "failures", 0, "`number` of failures of each node in a day")
+	cmd.Flags().Float64Var(&f.repairs, "repair", 3600, "`seconds` that a node is away then, on average")
+	cmd.Flags().StringVar(&f.events, "events", "", "`file` for every event as a line of JSON; with several runs POLICY.SEED is put before its ending")
+	return cmd
+}
+
+func (a *app) simulate(ctx context.Context, f *simFlags) error {
+	jobs, rep, err := f.trace.read(a.env)
+	if err != nil {
+		return err
+	}
+	c := sim.Comparison{
+		Jobs: jobs, Policies: f.policies, Load: f.load, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Interval: f.interval,
+		Restart: sim.DefaultRestart, Failures: sim.Failures{PerNodeDay: f.perNodeDay, Repair: f.repairs}, Even: f.even, Workers: f.workers,
+	}
+	if c.Cluster, err = a.simCluster(f); err != nil {
+		return err
+	}
+	logs := eventLogs{name: f.events, several: f.seeds*len(f.policies) > 1}
+	if f.events != "" {
+		c.Log = logs.open
+	}
+	results, err := a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(ctx) })
+	if err := errors.Join(err, logs.close()); err != nil {
+		return fmt.Errorf("simulate: %w", err)
+	}
+	out := simulated{Results: results, Setup: simSetup{Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, IntervalS: f.interval}}
+	for seed := range f.seeds {
+		p, err := c.Prepare(seed + 1)
+		if err != nil {
+			return fmt.Errorf("simulate: %w", err)
+		}
+		out.Setup.Factors, out.Setup.TooLarge = append(out.Setup.Factors, p.Factor), append(out.Setup.TooLarge, p.TooLarge)
+	}
+	return a.print(out, func(w io.Writer, s render.Style) error {
+		if f.load >= 1 {
+			if _, err := fmt.Fprintf(w, "At a load of %g the queue grows for as long as jobs come: there is no steady state.\n\n", f.load); err != nil {
+				return err
+			}
+		}
+		return render.Simulated(w, s, f.policies, results)
+	})
+}
+
+func (a *app) simCluster(f *simFlags) (sim.Cluster, error) {
+	if f.cluster == "" {
+		c, err := sim.Regular(f.gpus, f.perNode)
+		if err != nil {
+			return c, usage("%w", err)
+		}
+		return c, nil
+	}
+	src, err := readFile(a.env, f.cluster)
+	if err != nil {
+		return sim.Cluster{}, fmt.Errorf("read cluster: %w", err)
+	}
+	return sim.ParseCluster(src, f.cluster)
+}
+
+// withProgress shows a bar on a terminal while it takes long.
+func (a *app) withProgress(c sim.Comparison, run func(*sim.Comparison) ([]sim.Result, error)) ([]sim.Result, error) {
+	if !a.env.Terminal || a.json {
+		return run(&c)
+	}
+	p := mpb.New(mpb.WithOutput(a.env.Stderr), mpb.WithWidth(48))
+	bar := p.AddBar(int64(c.Total()), mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.CountersNoUnit("%d of %d jobs")), mpb.AppendDecorators(decor.AverageETA(decor.ET_STYLE_GO)))
+	c.Progress = func(done int) { bar.SetCurrent(int64(done)) }
+	results, err := run(&c)
+	bar.Abort(true)
+	p.Wait()
+	return results, err
+}
+
+// eventLogs are the files of events, one for each run. Runs are begun at once.
+type eventLogs struct {
+	name    string
+	several bool
+
+	mu    sync.Mutex
+	files []*os.File
+	logs  []*sim.Logger
+	err   error
+}
+
+func (l *eventLogs) open(policy string, seed int) func(sim.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := l.name
+	if l.several {
+		ending := filepath.Ext(name)
+		name = fmt.Sprintf("%s.%s.%d%s", strings.TrimSuffix(name, ending), policy, seed, ending)
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		l.err = errors.Join(l.err, fmt.Errorf("write events: %w", err))
+		return nil
+	}
+	log := sim.NewLogger(file)
+	l.files, l.logs = append(l.files, file), append(l.logs, log)
+	return log.Log
+}
+
+func (l *eventLogs) close() error {
+	err := l.err
+	for i := range l.files {
+		err = errors.Join(err, l.logs[i].Close(), l.files[i].Close())
+	}
+	return err
+}

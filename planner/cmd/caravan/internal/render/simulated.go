@@ -1,0 +1,121 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/sim"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// column is a metric of the table that compares policies.
+type column struct {
+	name string
+	of   func(*sim.Metrics) float64
+	text func(float64) string
+}
+
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" }
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
+}
+
+var columns = []column{
+	{"UTILISATION", func(m *sim.Metrics) float64 { return m.UtilisationProductive }, percent},
+	{"BOUND", func(m *sim.Metrics) float64 { return m.UtilisationBound }, percent},
+	{"JCT MEAN", func(m *sim.Metrics) float64 { return m.JCTMean }, seconds},
+	{"JCT P99", func(m *sim.Metrics) float64 { return m.JCTP99 }, seconds},
+	{"JCT MAX", func(m *sim.Metrics) float64 { return m.JCTMax }, seconds},
+	{"QUEUE P95", func(m *sim.Metrics) float64 { return m.QueueP95 }, seconds},
+	{"STRANDED", func(m *sim.Metrics) float64 { return m.FreeFillable + m.FreeFragmented }, percent},
+	{"PREEMPTED", func(m *sim.Metrics) float64 { return float64(m.Preemptions) }, func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }},
+	{"DECISION", func(m *sim.Metrics) float64 { return m.DecideMean }, func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) + " µs" }},
+}
+
+// Simulated compares policies: a line for each, with the means over the seeds,
+// and how far the first of them is away, with its 95 % confidence interval.
+func Simulated(w io.Writer, s Style, policies []string, results []sim.Result) error {
+	head := []string{"POLICY"}
+	for _, c := range columns {
+		head = append(head, c.name)
+	}
+	g := newGrid(head...)
+	for _, policy := range policies {
+		line := []string{s.paint(bold, policy)}
+		for _, c := range columns {
+			line = append(line, c.text(sim.Of(valuesOf(results, policy, c.of)).Mean))
+		}
+		g.add(line...)
+	}
+	if err := g.write(w, ""); err != nil || len(policies) < 2 {
+		return err
+	}
+	first := policies[0]
+	against := newGrid("AGAINST "+first, "JCT MEAN", "JCT P99", "UTILISATION")
+	for _, policy := range policies[1:] {
+		against.add(policy, relative(results, policy, first, columns[2].of), relative(results, policy, first, columns[3].of), difference(results, policy, first, columns[0].of))
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return against.write(w, "")
+}
+
+func valuesOf(results []sim.Result, policy string, of func(*sim.Metrics) float64) []float64 {
+	var out []float64
+	for i := range results {
+		if results[i].Policy == policy {
+			out = append(out, of(&results[i].Metrics))
+		}
+	}
+	return out
+}
+
+// relative is the mean difference by the mean of the other policy, seed by seed.
+func relative(results []sim.Result, policy, other string, of func(*sim.Metrics) float64) string {
+	a, b := valuesOf(results, policy, of), valuesOf(results, other, of)
+	base := sim.Of(b).Mean
+	if base == 0 {
+		return "-"
+	}
+	d := sim.Paired(a, b)
+	return fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*d.Mean/base, 100*d.Low/base, 100*d.High/base)
+}
+
+func difference(results []sim.Result, policy, other string, of func(*sim.Metrics) float64) string {
+	d := sim.Paired(valuesOf(results, policy, of), valuesOf(results, other, of))
+	return fmt.Sprintf("%+.1f points (%+.1f to %+.1f)", 100*d.Mean, 100*d.Low, 100*d.High)
+}
+
+// Trace sums a trace up.
+func Trace(w io.Writer, s Style, t trace.Summary, rep trace.Report) error {
+	g := newGrid()
+	g.add("Jobs", fmt.Sprintf("%d in %.1f days, of %d rows", t.Jobs, t.Days, rep.Rows))
+	g.add("GPU time", fmt.Sprintf("%.0f GPU-hours, %.1f GPUs on average", t.GPUHours, t.MeanGPUs))
+	g.add("Run times", fmt.Sprintf("%s mean, %s median, %s P99", seconds(t.DurationMean), seconds(t.DurationP50), seconds(t.DurationP99)))
+	g.add("Queues", strconv.Itoa(t.Queues))
+	g.add("Elastic", count(t.Elastic, "job"))
+	g.add("Deadlines", count(t.Deadlines, "job"))
+	if rep.Broken > 0 {
+		g.add(s.paint(red, "Broken"), fmt.Sprintf("%d rows; the first is %s", rep.Broken, rep.First))
+	}
+	for _, why := range slices.Sorted(maps.Keys(rep.Left)) {
+		g.add("Left out", fmt.Sprintf("%d rows: %s", rep.Left[why], why))
+	}
+	if err := g.write(w, ""); err != nil {
+		return err
+	}
+	sizes := newGrid("GPUS", "JOBS", "OF ALL", "GPU TIME")
+	for _, size := range t.Sizes {
+		sizes.add(strconv.Itoa(size.GPUs), strconv.Itoa(size.Jobs), percent(float64(size.Jobs)/float64(t.Jobs)), percent(size.GPUHours/t.GPUHours))
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return sizes.write(w, "")
+}

@@ -1,0 +1,52 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// ErrSetup is the error for a simulation that cannot be.
+var ErrSetup = errors.New("invalid simulation")
+
+// The layout of a regular cluster: racks of four nodes, and blocks of eight
+// racks, as in an NVIDIA DGX SuperPOD, whose scalable unit has 32 nodes.
+const (
+	nodesPerRack  = 4
+	racksPerBlock = 8
+)
+
+// Cluster is what is simulated on.
+type Cluster struct {
+	Levels []string
+	Nodes  []model.Node
+	// GPUs counts all GPUs, PerNode the most that a node has.
+	GPUs, PerNode int
+}
+
+// maxClusterGPUs bounds a cluster.
+const maxClusterGPUs = 1 << 20
+
+// Regular is a cluster of equal nodes, each one NVLink island.
+func Regular(gpus, perNode int) (Cluster, error) {
+	if gpus < 1 || perNode < 1 || perNode > 64 || gpus > maxClusterGPUs || gpus%perNode != 0 {
+		return Cluster{}, fmt.Errorf("%w: %d GPUs with %d per node: want a multiple, of 1 to 64 per node and at most %d together", ErrSetup, gpus, perNode, maxClusterGPUs)
+	}
+	c := Cluster{Levels: []string{model.LevelBlock, model.LevelRack}, GPUs: gpus, PerNode: perNode}
+	for i := range gpus / perNode {
+		rack := i / nodesPerRack
+		n := model.Node{
+			ID: fmt.Sprintf("n%05d", i), Datacenter: "dc1", Pool: "default",
+			Levels: map[string]string{
+				model.LevelBlock: fmt.Sprintf("b%03d", rack/racksPerBlock), model.LevelRack: fmt.Sprintf("r%d", rack%racksPerBlock),
+			},
+			Capacity: model.Resources{CPUMHz: 1 << 20, MemoryMiB: 1 << 21, DiskMiB: 1 << 24},
+		}
+		for g := range perNode {
+			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprintf("%s.%d", n.ID, g), Vendor: "nvidia", Type: "gpu", Model: "H100", NUMA: -1})
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	return c, nil
+}

@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// fileCluster is the form of a cluster file; docs/simulator.md describes it.
+type fileCluster struct {
+	Nodes []fileNodes `hcl:"nodes,block"`
+}
+
+type fileNodes struct {
+	Name          string  `hcl:"name,label"`
+	Count         int     `hcl:"count"`
+	GPUs          int     `hcl:"gpus"`
+	Model         string  `hcl:"model"`
+	NodesPerRack  *int    `hcl:"nodes_per_rack,optional"`
+	RacksPerBlock *int    `hcl:"racks_per_block,optional"`
+	Datacenter    *string `hcl:"datacenter,optional"`
+}
+
+// models are the GPUs that a cluster file may name, with the names that Nomad
+// shows.
+var models = map[string]string{
+	"V100": "Tesla V100-SXM2-32GB", "T4": "Tesla T4", "A10": "NVIDIA A10", "A100": "NVIDIA A100-SXM4-80GB", "L40S": "NVIDIA L40S",
+	"H100": "NVIDIA H100 80GB HBM3", "H200": "NVIDIA H200", "B200": "NVIDIA B200", "GB200": "NVIDIA GB200", "MI300X": "AMD Instinct MI300X",
+}
+
+// ParseCluster reads a cluster file. Every fault is in the error, with its line.
+func ParseCluster(src []byte, name string) (Cluster, error) {
+	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	var f fileCluster
+	if !diags.HasErrors() {
+		diags = append(diags, gohcl.DecodeBody(file.Body, nil, &f)...)
+	}
+	var faults []error
+	for _, d := range diags {
+		at := name
+		if d.Subject != nil {
+			at = fmt.Sprintf("%s:%d", name, d.Subject.Start.Line)
+		}
+		faults = append(faults, fmt.Errorf("%w: %s: %s: %s", ErrSetup, at, d.Summary, d.Detail))
+	}
+	if len(faults) > 0 {
+		return Cluster{}, errors.Join(faults...)
+	}
+	c := Cluster{Levels: []string{model.LevelBlock, model.LevelRack}}
+	seen := map[string]bool{}
+	for i := range f.Nodes {
+		faults = append(faults, f.Nodes[i].check(name, seen)...)
+	}
+	if len(f.Nodes) == 0 {
+		faults = append(faults, fmt.Errorf("%w: %s: no nodes block: want one or more", ErrSetup, name))
+	}
+	if len(faults) == 0 {
+		for i := range f.Nodes {
+			f.Nodes[i].add(&c, i)
+		}
+		if c.GPUs > maxClusterGPUs {
+			faults = append(faults, fmt.Errorf("%w: %s: %d GPUs: want at most %d", ErrSetup, name, c.GPUs, maxClusterGPUs))
+		}
+	}
+	if len(faults) > 0 {
+		return Cluster{}, errors.Join(faults...)
+	}
+	return c, nil
+}
+
+func (f *fileNodes) check(name string, seen map[string]bool) (faults []error) {
+	add := func(key string, value any, allowed string) {
+		faults = append(faults, fmt.Errorf("%w: %s: nodes %q: %s is %v: want %s", ErrSetup, name, f.Name, key, value, allowed))
+	}
+	if f.Name == "" || seen[f.Name] {
+		add("the name", fmt.Sprintf("%q", f.Name), "another for each block")
+	}
+	seen[f.Name] = true
+	if f.Count < 1 || f.Count > maxClusterGPUs {
+		add("count", f.Count, fmt.Sprintf("1 to %d", maxClusterGPUs))
+	}
+	if f.GPUs < 1 || f.GPUs > 64 {
+		add("gpus", f.GPUs, "1 to 64")
+	}
+	if _, known := models[f.Model]; !known {
+		add("model", fmt.Sprintf("%q", f.Model), "one of "+strings.Join(slices.Sorted(maps.Keys(models)), ", "))
+	}
+	if f.NodesPerRack != nil && *f.NodesPerRack < 1 {
+		add("nodes_per_rack", *f.NodesPerRack, "1 or more")
+	}
+	if f.RacksPerBlock != nil && *f.RacksPerBlock < 1 {
+		add("racks_per_block", *f.RacksPerBlock, "1 or more")
+	}
+	return faults
+}
+
+func (f *fileNodes) add(c *Cluster, block int) {
+	perRack, perBlock := nodesPerRack, racksPerBlock
+	if f.NodesPerRack != nil {
+		perRack = *f.NodesPerRack
+	}
+	if f.RacksPerBlock != nil {
+		perBlock = *f.RacksPerBlock
+	}
+	datacenter := "dc1"
+	if f.Datacenter != nil {
+		datacenter = *f.Datacenter
+	}
+	for i := range f.Count {
+		n := model.Node{
+			ID: fmt.Sprintf("%s-%05d", f.Name, i), Datacenter: datacenter, Pool: "default",
+			Levels: map[string]string{
+				model.LevelBlock: fmt.Sprintf("%s%d.%d", f.Name, block, i/perRack/perBlock), model.LevelRack: fmt.Sprintf("r%d", i/perRack%perBlock),
+			},
+			Capacity: model.Resources{CPUMHz: 1 << 20, MemoryMiB: 1 << 21, DiskMiB: 1 << 24},
+		}
+		for g := range f.GPUs {
+			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprintf("%s.%d", n.ID, g), Vendor: "nvidia", Type: "gpu", Model: models[f.Model], NUMA: -1})
+		}
+		c.Nodes = append(c.Nodes, n)
+		c.GPUs += f.GPUs
+	}
+	c.PerNode = max(c.PerNode, f.GPUs)
+}

@@ -1,0 +1,228 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// The baselines that are no order of the planner.
+const (
+	// PolicyKube is Kubernetes with its default scheduler; see kube.
+	PolicyKube = "k8s-default"
+	// PolicyGang is strictly first come, first served, all or nothing, on the place
+	// that suits best: what gang scheduling alone gives.
+	PolicyGang = "gang"
+)
+
+// Policies are the names of all that can be compared.
+func Policies() []string { return append([]string{PolicyKube, PolicyGang}, queue.Orders()...) }
+
+// PolicyOf is the planner's policy of a name, as an operator would turn it on:
+// orders that take turns may stop who runs.
+func PolicyOf(name string) (core.Policy, error) {
+	switch {
+	case name == PolicyGang:
+		return core.Policy{Order: queue.OrderFIFO, Strict: true}, nil
+	case !slices.Contains(queue.Orders(), name):
+		return core.Policy{}, fmt.Errorf("%w: policy %q: want one of %s", ErrSetup, name, strings.Join(Policies(), ", "))
+	}
+	p := core.Policy{Order: name}
+	p.Preempt.Enabled = p.Preemptive()
+	return p, nil
+}
+
+// Comparison is several policies on the same jobs, several times.
+type Comparison struct {
+	Cluster  Cluster
+	Jobs     []trace.Job
+	Policies []string
+	// Load is what the jobs ask for by what the cluster has until the last one is
+	// submitted; submissions are moved to reach it.
+	Load float64
+	// Seeds is how often, each time with other days, estimates and failures.
+	Seeds int
+	// Replay takes the trace as it is each time, rather than days drawn from it.
+	Replay bool
+	// Sigma is the error of estimates (see Estimates); negative: there are none.
+	Sigma    float64
+	Interval float64
+	Restart  Restart
+	Failures Failures
+	// Even leaves out that places differ in speed.
+	Even bool
+	// Queues are the cluster's; the jobs name them.
+	Queues []model.Queue
+	// Workers is how many runs are played at once; 0 is as many as there are
+	// processors.
+	Workers int
+	// Log is asked for a run's log of events; nil: none is kept.
+	Log func(policy string, seed int) func(Event)
+	// Progress is told of every so many jobs that are done, in all runs together.
+	Progress func(done int)
+}
+
+// Result is one run of a Comparison.
+type Result struct {
+	Policy  string   `json:"policy"`
+	Seed    int      `json:"seed"`
+	Metrics Metrics  `json:"metrics"`
+	Outcome *Outcome `json:"-"`
+}
+
+// Prepared are the jobs of one seed.
+type Prepared struct {
+	Jobs      []trace.Job
+	Estimates []float64
+	// Factor is by what the submissions were moved, TooLarge how many jobs the
+	// cluster can never run.
+	Factor   float64
+	TooLarge int
+}
+
+// Prepare makes the jobs of a seed, the same for every policy.
+func (c *Comparison) Prepare(seed int) (Prepared, error) {
+	jobs := trace.Shift(c.Jobs)
+	if !c.Replay {
+		jobs = trace.Bootstrap(jobs, uint64(seed))
+	}
+	var p Prepared
+	var err error
+	jobs, p.TooLarge = trace.Fit(jobs, c.Cluster.GPUs)
+	if len(jobs) == 0 {
+		return p, fmt.Errorf("%w: all %d jobs are larger than the cluster of %d GPUs", ErrSetup, p.TooLarge, c.Cluster.GPUs)
+	}
+	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(jobs), c.Cluster.GPUs, c.Load); err != nil {
+		return p, err
+	}
+	if c.Sigma >= 0 {
+		p.Estimates = Estimates(p.Jobs, c.Sigma, uint64(seed))
+	}
+	return p, nil
+}
+
+// Total is how many jobs are played in all runs.
+func (c *Comparison) Total() int { return len(c.Jobs) * len(c.Policies) * c.Seeds }
+
+// validate reports every fault.
+func (c *Comparison) validate() error {
+	var faults []string
+	if len(c.Policies) == 0 {
+		faults = append(faults, "no policy: want one of "+strings.Join(Policies(), ", "))
+	}
+	for _, name := range c.Policies {
+		if name == PolicyKube {
+			continue
+		}
+		if _, err := PolicyOf(name); err != nil {
+			faults = append(faults, strings.TrimPrefix(err.Error(), ErrSetup.Error()+": "))
+		}
+	}
+	if c.Seeds < 1 {
+		faults = append(faults, fmt.Sprintf("seeds %d: want 1 or more", c.Seeds))
+	}
+	if !(c.Load > 0 && c.Load <= 100) {
+		faults = append(faults, fmt.Sprintf("load %g: want more than 0, at most 100", c.Load))
+	}
+	if !(c.Interval >= 0) {
+		faults = append(faults, fmt.Sprintf("interval %g: want 0 or more seconds", c.Interval))
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: %s", ErrSetup, strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// Run plays all runs, several at once. The results are by seed, then in the order
+// of the policies.
+func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	prepared := make([]Prepared, c.Seeds)
+	for seed := range prepared {
+		var err error
+		if prepared[seed], err = c.Prepare(seed + 1); err != nil {
+			return nil, err
+		}
+	}
+	results := make([]Result, c.Seeds*len(c.Policies))
+	var finished atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	workers := c.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	g.SetLimit(workers)
+	for seed := range prepared {
+		for k, policy := range c.Policies {
+			g.Go(func() error {
+				out, err := c.one(ctx, policy, seed+1, &prepared[seed], &finished)
+				if err != nil {
+					return fmt.Errorf("%s, seed %d: %w", policy, seed+1, err)
+				}
+				results[seed*len(c.Policies)+k] = Result{policy, seed + 1, out.Metrics(), out}
+				return nil
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepared, finished *atomic.Int64) (*Outcome, error) {
+	scheduler, err := c.scheduler(policy, p.Jobs)
+	if err != nil {
+		return nil, err
+	}
+	s := Setup{
+		Cluster: c.Cluster, Jobs: p.Jobs, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
+		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed),
+	}
+	if !c.Even {
+		s.Speed = NewSpeed(&c.Cluster, H100NDR)
+	}
+	if c.Log != nil {
+		s.Log = c.Log(policy, seed)
+	}
+	if c.Progress != nil {
+		before := 0
+		s.Progress = func(done int) {
+			c.Progress(int(finished.Add(int64(done - before))))
+			before = done
+		}
+	}
+	return Run(ctx, s)
+}
+
+func (c *Comparison) scheduler(policy string, jobs []trace.Job) (Scheduler, error) {
+	if policy != PolicyKube {
+		p, err := PolicyOf(policy)
+		if err != nil {
+			return nil, err
+		}
+		return NewPlanner(c.Cluster, p, c.Queues)
+	}
+	largest := map[string]int{}
+	for i := range jobs {
+		largest[jobs[i].Queue] = max(largest[jobs[i].Queue], jobs[i].GPUs)
+	}
+	var queues []string
+	for q := range largest {
+		queues = append(queues, q)
+	}
+	slices.Sort(queues)
+	return NewKube(c.Cluster, queues, largest), nil
+}

@@ -1,0 +1,277 @@
+// Package sim plays the jobs of a trace on a modelled cluster in virtual time.
+// Every decision is made by the code that decides in the planner, or by one of
+// the baselines that it is compared with; the models are in models.go and
+// speed.go, and docs/simulator.md says where they are from.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// Setup is one run.
+type Setup struct {
+	Cluster Cluster
+	// Jobs are sorted by submission; the first is submitted at 0 or later.
+	Jobs []trace.Job
+	// Estimates are how long each job is thought to run, in seconds, 0 where
+	// nobody knows; nil: nobody knows of any.
+	Estimates []float64
+	Scheduler Scheduler
+	// Interval is how far apart decisions are at least, in seconds.
+	Interval    float64
+	Speed       Speed
+	Restart     Restart
+	Checkpoints Checkpoints
+	Failures    Failures
+	Seed        uint64
+	// Log is told of every event; nil: nobody is.
+	Log func(Event)
+	// Progress is told how many jobs are done, now and then; nil: nobody is.
+	Progress func(done int)
+}
+
+// run is one run under way.
+type run struct {
+	Setup
+	now      float64
+	calendar calendar
+	jobs     []job
+	ledger   *ledger
+	meter    meter
+	// planned is when the next decision is due; never if none is.
+	planned, decided float64
+	open             int // jobs that are not done
+	// allocated counts the GPUs that somebody has, busy those of whole gangs.
+	allocated, busy int
+	// idle counts the decisions in a row that left the cluster empty.
+	idle int
+	// holders are the jobs by node.
+	holders []map[int]bool
+	down    []bool
+	rng     *rand.Rand
+}
+
+// Run plays a setup until all jobs are done.
+func Run(ctx context.Context, s Setup) (*Outcome, error) {
+	r := &run{Setup: s, jobs: make([]job, len(s.Jobs)), ledger: newLedger(&s.Cluster), planned: never, decided: -s.Interval, open: len(s.Jobs),
+		holders: make([]map[int]bool, len(s.Cluster.Nodes)), down: make([]bool, len(s.Cluster.Nodes)), rng: rand.New(rand.NewPCG(s.Seed, 0xfa11))}
+	if r.Speed == nil {
+		r.Speed = Even{}
+	}
+	for i := range s.Jobs {
+		r.jobs[i] = newJob(s.Jobs[i])
+		if s.Estimates != nil {
+			r.jobs[i].estimate = s.Estimates[i]
+		}
+		if s.Jobs[i].GPUs > s.Cluster.GPUs {
+			return nil, fmt.Errorf("%w: job %s asks for %d GPUs of %d", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs)
+		}
+		r.calendar.add(event{at: s.Jobs[i].Submit, what: submitted, of: i})
+	}
+	for n := range r.holders {
+		r.holders[n] = map[int]bool{}
+		r.failLater(n)
+	}
+	_, r.meter.horizon = trace.Span(s.Jobs)
+	r.meter.gpus = s.Cluster.GPUs
+	for r.open > 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		e, ok := r.calendar.next()
+		if !ok {
+			return nil, fmt.Errorf("%w: %d jobs wait for ever: nothing happens any more and the scheduler does not start them", ErrSetup, r.open)
+		}
+		r.advance(e.at)
+		if err := r.handle(e); err != nil {
+			return nil, fmt.Errorf("at %.3f s: %w", r.now, err)
+		}
+	}
+	return r.outcome(), nil
+}
+
+// advance moves the time on; what was so until then is counted.
+func (r *run) advance(to float64) {
+	if to > r.now {
+		r.meter.pass(r, to)
+		r.now = to
+	}
+}
+
+func (r *run) handle(e event) error {
+	switch e.what {
+	case submitted:
+		return r.submit(e.of)
+	case finished:
+		if j := &r.jobs[e.of]; j.phase == running && j.turn == e.turn {
+			return r.finish(e.of)
+		}
+	case stopped:
+		if j := &r.jobs[e.of]; j.phase == leaving && j.turn == e.turn {
+			return r.left(e.of)
+		}
+	case failed, repaired:
+		return r.fail(e.of, e.what == failed)
+	case decide:
+		if e.at == r.planned {
+			return r.decide()
+		}
+	}
+	return nil
+}
+
+// ask plans a decision, not sooner than the interval allows.
+func (r *run) ask(at float64) {
+	at = max(at, r.decided+r.Interval)
+	if at < r.planned {
+		r.planned = at
+		r.calendar.add(event{at: at, what: decide})
+	}
+}
+
+func (r *run) submit(i int) error {
+	j := &r.jobs[i]
+	j.phase, j.asked = waiting, r.now
+	r.ledger.wait(j.GPUs, 1)
+	r.log(i, EventSubmit, nil, 0)
+	r.ask(r.now)
+	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class})
+}
+
+func (r *run) finish(i int) error {
+	j := &r.jobs[i]
+	j.advance(r.now)
+	j.left = 0
+	j.phase, j.ended = done, r.now
+	r.log(i, EventFinish, j.pieces, j.speed)
+	r.release(i)
+	r.open--
+	if r.Progress != nil && r.open%64 == 0 {
+		r.Progress(len(r.jobs) - r.open)
+	}
+	r.ask(r.now)
+	return r.Scheduler.Finish(r.now, i)
+}
+
+// release takes a job's GPUs away.
+func (r *run) release(i int) {
+	j := &r.jobs[i]
+	j.held += float64(j.placed) * (r.now - j.began)
+	r.drop(i)
+	j.turn++
+}
+
+// drop takes a job's GPUs away, whatever becomes of it.
+func (r *run) drop(i int) {
+	j := &r.jobs[i]
+	r.give(j.pieces)
+	for _, p := range j.pieces {
+		delete(r.holders[p.Node], i)
+	}
+	r.allocated -= j.placed
+	if j.working {
+		r.busy -= j.placed
+	}
+	j.pieces, j.placed, j.working = nil, 0, false
+}
+
+// place gives a job GPUs beside those that it has.
+func (r *run) place(i int, pieces []Piece) error {
+	j := &r.jobs[i]
+	if !r.ledger.take(pieces) {
+		return fmt.Errorf("job %s: some of %v is not free", j.ID, pieces)
+	}
+	for _, p := range pieces {
+		r.holders[p.Node][i] = true
+	}
+	j.pieces = append(slices.Clone(j.pieces), pieces...)
+	n := count(pieces)
+	j.placed += n
+	r.allocated += n
+	return nil
+}
+
+// give frees pieces, but not those of nodes that are down.
+func (r *run) give(pieces []Piece) {
+	for _, p := range pieces {
+		if !r.down[p.Node] {
+			r.ledger.give([]Piece{p})
+		}
+	}
+}
+
+func (r *run) left(i int) error {
+	r.release(i)
+	r.wait(i)
+	r.ask(r.now)
+	return r.Scheduler.Left(r.now, i)
+}
+
+// wait puts a job that was placed back among those that wait.
+func (r *run) wait(i int) {
+	j := &r.jobs[i]
+	j.phase, j.asked = waiting, r.now
+	r.ledger.wait(j.GPUs, 1)
+}
+
+func (r *run) decide() error {
+	r.planned, r.decided = never, r.now
+	// The only look at the real clock: how long a decision takes.
+	began := time.Now()
+	actions, again, err := r.Scheduler.Decide(r.now)
+	r.meter.decided(time.Since(began))
+	if err != nil {
+		return fmt.Errorf("decide: %w", err)
+	}
+	for _, a := range actions {
+		if err := r.act(a); err != nil {
+			return fmt.Errorf("%w: %w", ErrScheduler, err)
+		}
+	}
+	if again > 0 {
+		r.ask(again)
+	}
+	if r.idle++; len(actions) > 0 || r.allocated > 0 || slices.Contains(r.down, true) {
+		r.idle = 0
+	}
+	if r.idle > maxIdle && r.unborn() == 0 {
+		return fmt.Errorf("%w: %d jobs wait, everything is free, and %d decisions in a row start none of them", ErrScheduler, r.open, r.idle)
+	}
+	return nil
+}
+
+// maxIdle is how many decisions in a row may leave a cluster empty in which
+// nothing else is to come.
+const maxIdle = 1000
+
+// unborn counts the jobs that are still to be submitted.
+func (r *run) unborn() int {
+	n := 0
+	for i := range r.jobs {
+		if r.jobs[i].phase == unborn {
+			n++
+		}
+	}
+	return n
+}
+
+// outcome sums up.
+func (r *run) outcome() *Outcome {
+	return &Outcome{jobs: r.jobs, meter: r.meter, cluster: r.Cluster, end: r.now}
+}
+
+func (r *run) nodesOf(pieces []Piece) int {
+	var nodes []int
+	for _, p := range pieces {
+		if !slices.Contains(nodes, p.Node) {
+			nodes = append(nodes, p.Node)
+		}
+	}
+	return len(nodes)
+}

@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// phase is where a job is.
+type phase uint8
+
+const (
+	// unborn: not submitted yet.
+	unborn phase = iota
+	waiting
+	// holding: some of its members have GPUs and wait for the others.
+	holding
+	running
+	// leaving: told to stop, and saving its state.
+	leaving
+	done
+)
+
+// Piece is GPUs of one node, by their indexes.
+type Piece struct {
+	Node int
+	GPUs []int8
+}
+
+// job is one job of a run.
+type job struct {
+	trace.Job
+	// estimate is how long it is thought to run, in seconds; 0: nobody knows.
+	estimate float64
+	phase    phase
+	// left is what is still to be done, in seconds at full speed, as of since.
+	left, since float64
+	// speed is the part of full speed that its placement allows, and begins when
+	// it works: first it loads its state.
+	speed, begins float64
+	// saved is what was left at its last checkpoint.
+	saved  float64
+	pieces []Piece
+	// turn counts how often it was disturbed.
+	turn int
+	// asked is when it began to wait, the last time.
+	asked float64
+	// first is when it ran first, and ended when it was done; -1 before.
+	first, ended float64
+	// waited is how long it has waited to run, and again how much of that came
+	// after it had run.
+	waited, again float64
+	// held are the GPU-seconds that it has had, lost those whose work was lost.
+	held, lost float64
+	// began is when it got its GPUs, the last time.
+	began float64
+	stops int
+	// placed counts the GPUs that it has, and working tells that all its members
+	// have theirs.
+	placed  int
+	working bool
+}
+
+func newJob(t trace.Job) job {
+	return job{Job: t, left: t.Duration, saved: t.Duration, first: -1, ended: -1}
+}
+
+// advance brings a running job's progress up to a time.
+func (j *job) advance(now float64) {
+	if j.phase == running && now > j.since {
+		from := max(j.since, j.begins)
+		if now > from {
+			j.left = max(0, j.left-(now-from)*j.speed)
+		}
+		j.since = now
+	}
+}
+
+// finish is when it will be done if nothing disturbs it.
+func (j *job) finish() float64 { return max(j.since, j.begins) + j.left/j.speed }
+
+// members is how a job of so many GPUs is cut into members on nodes of so many:
+// whole nodes, and one member with the rest.
+func members(gpus, perNode int) (whole, rest int) {
+	if gpus < perNode {
+		return 0, gpus
+	}
+	return gpus / perNode, gpus % perNode
+}
+
+// never stands for a time that does not come.
+var never = math.Inf(1)

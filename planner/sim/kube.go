@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// kube is Kubernetes with its default scheduler and no gang scheduler, as most
+// clusters start out. What is modelled:
+//
+//   - A job is as many pods as it has members; all are created when it is
+//     submitted, unless its queue's ResourceQuota is used up: then when that has
+//     room for all of them. A queue's quota is its equal part of the cluster, or
+//     its largest job if that is more, and nothing is borrowed.
+//   - Pods are scheduled one at a time, the oldest first (no priorities differ
+//     here), each on the node where most of the GPUs are free (the plugin
+//     NodeResourcesFit with its default strategy LeastAllocated). One that fits
+//     nowhere is passed by those behind it.
+//   - A pod holds its GPUs from then on, whether or not its job's other pods have
+//     theirs. A job that is not complete after Timeout is deleted and created
+//     again after a while that doubles each time, as a training operator does:
+//     otherwise two such jobs could wait for each other for ever.
+//   - No preemption, no estimate, no topology.
+type kube struct {
+	cluster Cluster
+	ledger  *ledger
+	jobs    map[int]*kubeJob
+	// order are the jobs whose pods wait, by the time of their creation; outside
+	// are those for whose pods the quota or the back-off leaves no room yet.
+	order   []int
+	outside []int
+	// quota and used are GPUs by queue.
+	quota, used map[string]int
+}
+
+type kubeJob struct {
+	ask     Ask
+	created float64
+	// from is when its pods may be created, and backoff how long it waits next.
+	from, backoff float64
+	// lacking are the GPUs of each pod without a node, pieces what the others have.
+	lacking []int
+	pieces  []Piece
+	// held is when its first pod got GPUs; 0 pods: never.
+	held float64
+}
+
+// KubeTimeout is how long a job's pods hold GPUs at most while others of the job
+// have none, in seconds. It is short in favour of the baseline: the default of
+// Kubeflow's training operator is not to give up at all.
+const KubeTimeout = 600
+
+// The back-off of a job that was deleted, in seconds.
+const kubeBackoff, kubeMaxBackoff = 60.0, 3600.0
+
+// NewKube is the baseline k8s-default. asks are all jobs to come: quotas are set
+// for them.
+func NewKube(c Cluster, queues []string, largest map[string]int) Scheduler {
+	k := &kube{cluster: c, ledger: newLedger(&c), jobs: map[int]*kubeJob{}, quota: map[string]int{}, used: map[string]int{}}
+	for _, q := range queues {
+		k.quota[q] = max(int(math.Ceil(float64(c.GPUs)/float64(len(queues)))), largest[q])
+	}
+	return k
+}
+
+// Submit implements Scheduler.
+func (k *kube) Submit(now float64, ask Ask) error {
+	k.jobs[ask.Job] = &kubeJob{ask: ask, created: now, from: now, backoff: kubeBackoff}
+	k.outside = append(k.outside, ask.Job)
+	return nil
+}
+
+// create makes a job's pods.
+func (k *kube) create(now float64, i int) {
+	j := k.jobs[i]
+	j.created = now
+	whole, rest := members(j.ask.GPUs, k.cluster.PerNode)
+	j.lacking = nil
+	for range whole {
+		j.lacking = append(j.lacking, k.cluster.PerNode)
+	}
+	if rest > 0 {
+		j.lacking = append(j.lacking, rest)
+	}
+	k.used[j.ask.Queue] += j.ask.GPUs
+	k.order = append(k.order, i)
+}
+
+// leave gives back what a job has.
+func (k *kube) leave(i int) {
+	j := k.jobs[i]
+	k.ledger.give(j.pieces)
+	k.used[j.ask.Queue] -= j.ask.GPUs
+	j.pieces = nil
+	k.order = slices.DeleteFunc(k.order, func(o int) bool { return o == i })
+}
+
+// Finish implements Scheduler.
+func (k *kube) Finish(_ float64, i int) error {
+	k.leave(i)
+	delete(k.jobs, i)
+	return nil
+}
+
+// Left implements Scheduler. Nothing is stopped here.
+func (k *kube) Left(float64, int) error { return nil }
+
+// Fail implements Scheduler.
+func (k *kube) Fail(now float64, node int, down bool, victims []int) error {
+	for _, i := range victims {
+		k.leave(i)
+		k.jobs[i].from = now
+		k.outside = append(k.outside, i)
+	}
+	k.ledger.set(node, 0)
+	if !down {
+		k.ledger.set(node, 1<<len(k.cluster.Nodes[node].GPUs)-1)
+	}
+	return nil
+}
+
+// Decide implements Scheduler.
+func (k *kube) Decide(now float64) ([]Action, float64, error) {
+	out := k.expire(now)
+	k.admit(now)
+	least := math.MaxInt // pods of so many GPUs fit nowhere in this pass
+	for _, i := range slices.Clone(k.order) {
+		if a, ok := k.schedule(now, i, &least); ok {
+			out = append(out, a)
+		}
+	}
+	return out, k.next(), nil
+}
+
+// expire deletes jobs whose pods have held GPUs in vain for too long.
+func (k *kube) expire(now float64) []Action {
+	var out []Action
+	for _, i := range slices.Clone(k.order) {
+		j := k.jobs[i]
+		if len(j.pieces) > 0 && now >= j.held+KubeTimeout {
+			k.leave(i)
+			j.from = now + j.backoff
+			j.backoff = min(2*j.backoff, kubeMaxBackoff)
+			k.outside = append(k.outside, i)
+			out = append(out, Action{Act: Drop, Job: i, Reason: "not all pods could be scheduled in time"})
+		}
+	}
+	return out
+}
+
+// admit creates the pods of jobs, the oldest first, as far as their quotas go.
+func (k *kube) admit(now float64) {
+	slices.SortStableFunc(k.outside, func(a, b int) int { return cmp.Compare(k.jobs[a].from, k.jobs[b].from) })
+	full := map[string]bool{}
+	k.outside = slices.DeleteFunc(k.outside, func(i int) bool {
+		j := k.jobs[i]
+		q := j.ask.Queue
+		if j.from > now || full[q] {
+			return false
+		}
+		if quota, limited := k.quota[q]; limited && k.used[q]+j.ask.GPUs > quota {
+			full[q] = true // the quota is first come, first served
+			return false
+		}
+		k.create(now, i)
+		return true
+	})
+}
+
+// schedule puts those of a job's pods on nodes that fit.
+func (k *kube) schedule(now float64, i int, least *int) (Action, bool) {
+	j := k.jobs[i]
+	var got []Piece
+	j.lacking = slices.DeleteFunc(j.lacking, func(gpus int) bool {
+		if gpus >= *least {
+			return false
+		}
+		node := k.emptiest(gpus)
+		if node < 0 {
+			*least = gpus
+			return false
+		}
+		p := Piece{Node: node, GPUs: indexes(k.ledger.free[node])[:gpus]}
+		k.ledger.take([]Piece{p})
+		got = append(got, p)
+		return true
+	})
+	if len(got) == 0 {
+		return Action{}, false
+	}
+	if len(j.pieces) == 0 {
+		j.held = now
+	}
+	j.pieces = append(j.pieces, got...)
+	if len(j.lacking) == 0 {
+		k.order = slices.DeleteFunc(k.order, func(o int) bool { return o == i })
+	}
+	return Action{Act: Hold, Job: i, Pieces: got}, true
+}
+
+// emptiest is the node with most free GPUs, the first of equals; -1 if none has
+// so many.
+func (k *kube) emptiest(gpus int) int {
+	most := k.cluster.PerNode
+	for most >= gpus && k.ledger.nodes[most] == 0 {
+		most--
+	}
+	if most < gpus {
+		return -1
+	}
+	return slices.IndexFunc(k.ledger.free, func(free uint64) bool { return ones(free) == most })
+}
+
+// next is when a job expires, or may be created again.
+func (k *kube) next() float64 {
+	at := never
+	for _, i := range k.order {
+		if j := k.jobs[i]; len(j.pieces) > 0 {
+			at = min(at, j.held+KubeTimeout)
+		}
+	}
+	for _, i := range k.outside {
+		if j := k.jobs[i]; j.backoff > kubeBackoff {
+			at = min(at, j.from)
+		}
+	}
+	if math.IsInf(at, 1) {
+		return 0
+	}
+	return at
+}

@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// epoch is second 0 of every simulation.
+var epoch = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func clock(s float64) time.Time { return epoch.Add(time.Duration(s * float64(time.Second))) }
+
+// tick is how long the planner lets the time pass at most while somebody waits,
+// in seconds: orders that count service or look at estimates change with it.
+const tick = 300
+
+// planner is the Scheduler that decides as the daemon does: core.Prepared, kept
+// up to date by changes.
+type planner struct {
+	cluster  Cluster
+	policy   core.Policy
+	prepared *core.Prepared
+	nodes    map[string]int
+	gpus     map[string]int8
+	jobs     map[int]*model.Job
+	numbers  map[string]int
+	change   core.Change
+	waiting  int
+}
+
+// NewPlanner is the Scheduler of a policy.
+func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler, error) {
+	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]int8{}, jobs: map[int]*model.Job{}, numbers: map[string]int{}}
+	for i := range c.Nodes {
+		p.nodes[c.Nodes[i].ID] = i
+		for k := range c.Nodes[i].GPUs {
+			p.gpus[c.Nodes[i].GPUs[k].UUID] = int8(k)
+		}
+	}
+	// When gangs start is of interest to people; what the order itself needs to
+	// know it finds out all the same.
+	if policy.Forecasts == 0 {
+		policy.Forecasts = 1
+	}
+	var err error
+	p.prepared, err = core.Prepare(&model.Snapshot{Now: epoch, Levels: c.Levels, Nodes: slices.Clone(c.Nodes), Jobs: []model.Job{}, Queues: queues}, policy)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	return p, nil
+}
+
+// put notes a job as it is now; what the core has seen is never changed.
+func (p *planner) put(i int, j model.Job) {
+	p.jobs[i] = &j
+	p.change.PutJobs = slices.DeleteFunc(p.change.PutJobs, func(k model.Job) bool { return k.ID == j.ID })
+	p.change.PutJobs = append(p.change.PutJobs, j)
+}
+
+// Submit implements Scheduler.
+func (p *planner) Submit(_ float64, ask Ask) error {
+	id := fmt.Sprintf("%08d", ask.Job)
+	j := model.Job{
+		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
+		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask),
+	}
+	if ask.Deadline > 0 {
+		j.Deadline = clock(ask.Deadline)
+	}
+	p.numbers[id] = ask.Job
+	p.waiting++
+	p.put(ask.Job, j)
+	return nil
+}
+
+// groups cuts a job into members. An elastic one has nodes to itself.
+func (p *planner) groups(ask Ask) []model.TaskGroup {
+	group := func(name string, count, gpus int) model.TaskGroup {
+		return model.TaskGroup{Name: name, Count: count, Devices: []model.DeviceAsk{{Name: "nvidia/gpu", Count: gpus}}}
+	}
+	whole, rest := members(ask.GPUs, p.cluster.PerNode)
+	var out []model.TaskGroup
+	if whole > 0 {
+		out = append(out, group("nodes", whole, p.cluster.PerNode))
+	}
+	if rest > 0 {
+		return append(out, group("rest", 1, rest))
+	}
+	if ask.Max > 0 {
+		out[0].Min, out[0].Max = max(1, ask.Min/p.cluster.PerNode), ask.Max/p.cluster.PerNode
+	}
+	return out
+}
+
+// Finish implements Scheduler.
+func (p *planner) Finish(_ float64, i int) error {
+	p.change.DropJobs = append(p.change.DropJobs, core.JobRef{Namespace: "default", ID: p.jobs[i].ID})
+	p.change.PutJobs = slices.DeleteFunc(p.change.PutJobs, func(k model.Job) bool { return k.ID == p.jobs[i].ID })
+	delete(p.numbers, p.jobs[i].ID)
+	delete(p.jobs, i)
+	return nil
+}
+
+// Left implements Scheduler.
+func (p *planner) Left(now float64, i int) error {
+	j := *p.jobs[i]
+	for k := range j.Members {
+		p.change.DropAllocs = append(p.change.DropAllocs, allocID(j.ID, k))
+	}
+	// What came and went between two decisions is neither put nor there.
+	p.change.PutAllocs = slices.DeleteFunc(p.change.PutAllocs, func(a model.Alloc) bool { return a.Job == j.ID })
+	p.back(now, i)
+	return nil
+}
+
+// back puts a job that was placed among those that wait.
+func (p *planner) back(now float64, i int) {
+	j := *p.jobs[i]
+	ran := max(0, clock(now).Sub(j.Started))
+	j.Ran += ran
+	j.AttainedGPUs += ran.Seconds() * float64(gpusOf(j.Members))
+	j.State, j.Members, j.Started = model.StateQueued, nil, time.Time{}
+	p.waiting++
+	p.put(i, j)
+}
+
+// Fail implements Scheduler.
+func (p *planner) Fail(now float64, node int, down bool, victims []int) error {
+	n := p.cluster.Nodes[node]
+	if down {
+		n.Unschedulable = "down"
+	}
+	p.change.PutNodes = slices.DeleteFunc(p.change.PutNodes, func(m model.Node) bool { return m.ID == n.ID })
+	p.change.PutNodes = append(p.change.PutNodes, n)
+	for _, i := range victims {
+		if p.jobs[i].State == model.StateStopping {
+			if err := p.Left(now, i); err != nil {
+				return err
+			}
+			continue
+		}
+		p.back(now, i)
+	}
+	return nil
+}
+
+// Decide implements Scheduler.
+func (p *planner) Decide(now float64) ([]Action, float64, error) {
+	if err := p.prepared.Apply(p.change); err != nil {
+		return nil, 0, fmt.Errorf("bring the snapshot up to date: %w", err)
+	}
+	p.change = core.Change{}
+	plan := p.prepared.Decide(clock(now))
+	var out []Action
+	for i := range plan.Preemptions {
+		actions, err := p.preempt(now, &plan.Preemptions[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		out = append(out, actions...)
+	}
+	for i := range plan.Decisions {
+		d := &plan.Decisions[i]
+		if d.Action == model.ActionAdmit {
+			out = append(out, p.admit(now, d))
+		}
+	}
+	for i := range plan.Resizes {
+		out = append(out, p.resize(now, &plan.Resizes[i]))
+	}
+	again := 0.0
+	if p.waiting > 0 {
+		again = now + tick
+	}
+	return out, again, nil
+}
+
+func (p *planner) admit(now float64, d *model.Decision) Action {
+	i := p.numbers[d.Job]
+	j := *p.jobs[i]
+	if j.State == model.StateRunning {
+		j.Members = append(slices.Clone(j.Members), d.Members...)
+		p.put(i, j)
+		return Action{Act: Resize, Job: i, Pieces: p.pieces(j.Members), Reason: d.Reason}
+	}
+	j.State, j.Members, j.Started, j.Moving = model.StateRunning, slices.Clone(d.Members), clock(now), nil
+	p.waiting--
+	p.put(i, j)
+	return Action{Act: Start, Job: i, Pieces: p.pieces(j.Members), Reason: d.Reason}
+}
+
+func (p *planner) preempt(now float64, v *model.Preemption) ([]Action, error) {
+	i, known := p.numbers[v.Job]
+	if !known {
+		return nil, fmt.Errorf("preempt %s: no such job", v.Job)
+	}
+	j := *p.jobs[i]
+	gave := model.Preempted{At: clock(now), Namespace: v.For.Namespace, By: v.For.ID, Returned: v.Returned, Moved: v.Action == model.ActionMove}
+	j.Preempted = append(slices.Clone(j.Preempted), gave)
+	if gave.Moved {
+		j.Moving = append(slices.Clone(j.Moving), model.Moving{At: gave.At, Until: gave.At.Add(time.Hour), Namespace: gave.Namespace, For: gave.By, Members: v.To})
+	}
+	if v.Action == model.ActionShrink {
+		j.Members = without(j.Members, v.Members)
+		p.put(i, j)
+		return []Action{{Act: Resize, Job: i, Pieces: p.pieces(j.Members), Reason: v.Reason}}, nil
+	}
+	j.State = model.StateStopping
+	for k := range j.Members {
+		m := &j.Members[k]
+		p.change.PutAllocs = append(p.change.PutAllocs, model.Alloc{ID: allocID(j.ID, k), Namespace: j.Namespace, Job: j.ID, Group: m.Group, Index: m.Index, Node: m.Node, GPUs: m.GPUs, Stopping: true})
+	}
+	p.put(i, j)
+	return []Action{{Act: Stop, Job: i, Reason: v.Reason}}, nil
+}
+
+func (p *planner) resize(now float64, v *model.Resize) Action {
+	i := p.numbers[v.Job]
+	j := *p.jobs[i]
+	if v.Action == model.ActionGrow {
+		j.Members = append(slices.Clone(j.Members), v.Members...)
+	} else {
+		j.Members = without(j.Members, v.Members)
+	}
+	j.Resized = append(slices.Clone(j.Resized), clock(now))
+	p.put(i, j)
+	return Action{Act: Resize, Job: i, Pieces: p.pieces(j.Members), Reason: v.Reason}
+}
+
+// without leaves members out.
+func without(list, gone []model.Member) []model.Member {
+	return slices.DeleteFunc(slices.Clone(list), func(m model.Member) bool {
+		return slices.ContainsFunc(gone, func(g model.Member) bool { return g.Group == m.Group && g.Index == m.Index })
+	})
+}
+
+// pieces are the GPUs of members, by node.
+func (p *planner) pieces(list []model.Member) []Piece {
+	byNode := map[int]uint64{}
+	for i := range list {
+		for _, uuid := range list[i].GPUs {
+			byNode[p.nodes[list[i].Node]] |= 1 << uint(p.gpus[uuid])
+		}
+	}
+	out := make([]Piece, 0, len(byNode))
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		out = append(out, Piece{Node: node, GPUs: indexes(byNode[node])})
+	}
+	return out
+}
+
+func gpusOf(list []model.Member) int {
+	n := 0
+	for i := range list {
+		n += len(list[i].GPUs)
+	}
+	return n
+}
+
+func allocID(job string, member int) string { return fmt.Sprintf("%s.%d", job, member) }
