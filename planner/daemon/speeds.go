@@ -14,6 +14,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/speed"
 	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
 )
@@ -139,6 +140,31 @@ func (s *speeds) learn(v *observe.View, works map[string]barrier.Work, now time.
 		return v
 	}
 	return &out
+}
+
+// of is what is known of a job's speed; nil for nothing.
+func (s *speeds) of(j *model.Job) *model.Speed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shown, ok := s.shown[jobKey{j.Namespace, j.ID}]; ok {
+		return shown.is
+	}
+	return j.Speed
+}
+
+// Speed is what is known of how fast a job works.
+func (b backend) Speed(namespace, job string) *httpapi.Speed {
+	v := b.d.view.Load()
+	if v == nil {
+		return nil
+	}
+	m, ok := v.Job(namespace, job)
+	if !ok {
+		return nil
+	}
+	j := m.Model
+	j.Speed = b.d.speeds.of(&j)
+	return httpapi.SpeedOf(&j)
 }
 
 // with is what is known of a job that declares so much itself.

@@ -265,3 +265,27 @@ func TestSpeedsAreKept(t *testing.T) {
 		t.Error("the wrong ones were forgotten")
 	}
 }
+
+// What is known is there for the decision, and for those who ask.
+func TestSpeedsAreDecidedOn(t *testing.T) {
+	d, _ := testDaemon(t, job("train-2026-01-05"))
+	d.speeds.store = &fakeTallies{docs: map[string]record.Document{"[default train]": {Index: 1,
+		JSON: []byte(`{"namespace":"default","name":"train","tally":{"unit":"steps","configs":[{"members":1,"level":"node","count":3,"rates":[2,2,2]}]}}`)}}}
+	var seen *model.Speed
+	d.decide = func(s *model.Snapshot) (*model.Plan, error) {
+		seen = s.Jobs[0].Speed
+		return waitAll(s)
+	}
+	if _, err := d.cycle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if seen == nil || len(seen.Samples) != 1 || seen.Samples[0].Rate != 2 {
+		t.Errorf("decided on %+v", seen)
+	}
+	if got := (backend{d}).Speed("default", "train-2026-01-05"); got == nil || got.Unit != "steps" {
+		t.Errorf("told %+v", got)
+	}
+	if got := (backend{d}).Speed("default", "other"); got != nil {
+		t.Errorf("told of a job that is not there: %+v", got)
+	}
+}

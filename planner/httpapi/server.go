@@ -50,6 +50,8 @@ type Backend interface {
 	View() *observe.View
 	// Explain fills in what was decided on a job.
 	Explain(namespace, job string) (Explain, bool)
+	// Speed is what is known of how fast a job works; nil if nothing is.
+	Speed(namespace, job string) *Speed
 	// WaitDecision waits until a decision was made on that version of a job.
 	WaitDecision(ctx context.Context, namespace, job, specHash string) (Explain, error)
 	// Queue are the waiting jobs in the order in which they are served.
@@ -260,7 +262,7 @@ func (s *server) explain(r *http.Request) (any, error) {
 	if !ok {
 		return nil, notManaged(namespace, job)
 	}
-	e.Gangs = s.b.Gangs(namespace, job)
+	e.Gangs, e.Speed = s.b.Gangs(namespace, job), s.b.Speed(namespace, job)
 	e.Work = barrier.Summaries(e.Gangs)
 	return e, nil
 }

@@ -28,6 +28,7 @@ type fakeBackend struct {
 	failPlan  error
 	set       map[Setting]*SettingText
 	recording *recording.Recording
+	speed     *Speed
 	// tail is the membership that is sent to those who start, failMember what
 	// members are told in its place.
 	tail       *barrier.Encoded
@@ -63,6 +64,8 @@ func (b *fakeBackend) Explain(namespace, job string) (Explain, bool) {
 	e, ok := b.explain[namespace+"/"+job]
 	return e, ok
 }
+
+func (b *fakeBackend) Speed(string, string) *Speed { return b.speed }
 
 func (b *fakeBackend) WaitDecision(ctx context.Context, namespace, job, hash string) (Explain, error) {
 	if hash == "decided" {
@@ -258,8 +261,11 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestExplainWaits(t *testing.T) {
-	b := &fakeBackend{view: testView(), explain: map[string]Explain{"default/j": {SpecHash: "now"}}}
+	b := &fakeBackend{view: testView(), explain: map[string]Explain{"default/j": {SpecHash: "now"}}, speed: &Speed{Text: "2 steps/s"}}
 	c := serve(t, b, "")
+	if e, err := c.Explain(t.Context(), "default", "j"); err != nil || e.Speed == nil || e.Speed.Text != "2 steps/s" {
+		t.Errorf("explained: %+v, %v; want its speed", e, err)
+	}
 	for hash, want := range map[string]string{"decided": "decided", "never": "now"} {
 		e, err := c.WaitDecision(t.Context(), "default", "j", hash, 10*time.Millisecond)
 		if err != nil || e.SpecHash != want {

@@ -129,6 +129,8 @@ type Explain struct {
 	Placement []Placed `json:"placement,omitempty"`
 	// Gangs are how the gangs are that wait at the barrier or run.
 	Gangs []barrier.Status `json:"gangs,omitempty"`
+	// Speed is what is known of how fast the job works; nil if nothing is.
+	Speed *Speed `json:"speed,omitempty"`
 	// Faults are what is unreadable in the job's contract.
 	Faults []string `json:"faults,omitempty"`
 	// Attempts counts admissions that failed; RetryAfter is when the next may

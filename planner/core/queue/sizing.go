@@ -3,12 +3,12 @@ package queue
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/speed"
 )
 
 // What goodput and marginal have in common: they choose how large elastic gangs
@@ -188,7 +188,7 @@ func (g *gangSize) why(k int) string {
 	case !e.Speed.Known():
 		out += " if each GPU adds as much as the first, which nobody knows"
 	default:
-		out += fmt.Sprintf(" (give or take %.0f %%)", 100*min(math.Expm1(estimate.Error), 9.99))
+		out += " (give or take " + speed.Percent(estimate.Error) + ")"
 	}
 	if n < e.Max {
 		more := e.Speed.Goodput(e.Speed.Sized(n+1, (n+1)*e.GPUsPerMember)).Rate

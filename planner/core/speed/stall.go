@@ -199,5 +199,5 @@ func (c *Curve) per() string {
 	if u := c.Unit(); u != "" {
 		return u + "/s"
 	}
-	return "times one member's speed"
+	return "times the unit declared"
 }

@@ -40,6 +40,7 @@ var waiting = httpapi.Explain{
 var running = httpapi.Explain{
 	Job: jobs[0], Action: model.ActionAdmit,
 	Detail: model.Detail{Code: "placed", Level: "rack", Domain: "r1"},
+	Speed:  &httpapi.Speed{Text: "1899 samples/s with 16 GPUs, give or take 1 % (20 measurements); 3230 samples/s with 32 GPUs, give or take 35 % (not measured)", Unit: "samples"},
 	Placement: []httpapi.Placed{
 		{Member: model.Member{Group: "trainer", Index: 0, Rank: 0, Node: "11111111-aaaa", GPUs: uuids("a0", 0, 8)}, NodeName: "gpu-1", State: "placed"},
 		{Member: model.Member{Group: "trainer", Index: 1, Rank: 1, Node: "22222222-bbbb", GPUs: uuids("b0", 0, 8)}, State: "lost"},

@@ -143,6 +143,9 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 		g.add("Reason", decision(s, "", e.Reason))
 	}
 	detail(g, s, e.Action, e.Detail)
+	if e.Speed != nil {
+		g.add("Speed", strings.ReplaceAll(e.Speed.Text, "; ", ";\n"))
+	}
 	if e.Attempts > 0 {
 		text := count(e.Attempts, "admission") + " failed"
 		if !e.RetryAfter.IsZero() {
