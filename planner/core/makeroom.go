@@ -104,12 +104,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 			if v.after >= 0 {
 				victim.After = at[v.after]
 			}
-			for _, h := range v.holds {
-				if p, ok := y.promised[h.Node]; ok {
-					h.Claim.GPUs &^= p.GPUs
-				}
-				victim.Holds = append(victim.Holds, h)
-			}
+			victim.Holds = y.unpromised(v.holds)
 			at[i] = len(of)
 			of = append(of, i)
 			problem.Victims = append(problem.Victims, victim)
@@ -118,7 +113,8 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	if len(of) == 0 {
 		return made{}, false
 	}
-	var fits []domainFit
+	fits := c.scratch.fits[:0]
+	problem.Places = c.scratch.places[:0]
 	forbidden := g.forbidden()
 	c.eachDomain(g, func(f domainFit) {
 		if f.domain >= 0 || !forbidden[f.node] {
@@ -126,6 +122,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 			fits = append(fits, f)
 		}
 	})
+	c.scratch.fits, c.scratch.places = fits, problem.Places
 	problem.Fits = func(p preempt.Place) bool { return c.fitsInto(g, fits[p.ID]) }
 	if !g.countable() {
 		problem.Budget = oddBudget
@@ -146,6 +143,21 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	// leave more than one place.
 	m.result, ok = c.views[viewNow].Place(g.unit)
 	return m, ok
+}
+
+// unpromised are holds without what somebody else is to have of them. They may be
+// the same list.
+func (y *yield) unpromised(holds []preempt.Hold) []preempt.Hold {
+	out := holds
+	for i, h := range holds {
+		if p, ok := y.promised[h.Node]; ok {
+			if &out[0] == &holds[0] {
+				out = slices.Clone(holds)
+			}
+			out[i].Claim.GPUs &^= p.GPUs
+		}
+	}
+	return out
 }
 
 // hasAfter reports whether what goes before a part of a gang may give way, or has

@@ -235,17 +235,6 @@ func tellExempt(exempt map[string]int, of int) string {
 	return fmt.Sprintf("; of %s that run %d may not be, one because %s", plural(of, "gang"), n, best)
 }
 
-// unpromised are holds without what somebody else is to have of them.
-func (y *yield) unpromised(holds []preempt.Hold) []preempt.Hold {
-	out := slices.Clone(holds)
-	for i := range out {
-		if p, ok := y.promised[out[i].Node]; ok {
-			out[i].Claim.GPUs &^= p.GPUs
-		}
-	}
-	return out
-}
-
 // rehouse tries whether a gang fits into a domain when some have left it, and all
 // of those elsewhere; stuck are those that do not.
 func (c *cycle) rehouse(g *gang, into domainFit, movers []int) (m made, stuck []int) {

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/caravan-sched/caravan/planner/core/preempt"
+
 // scratch is memory that one decision after the other uses. Nothing in it
 // outlives a decision.
 type scratch struct {
@@ -14,6 +16,9 @@ type scratch struct {
 	// givenOn are indexes in given, by node.
 	givenOn [][]int
 	givenTo map[jobKey]bool
+	// fits and places are where a gang may land for which others give way.
+	fits   []domainFit
+	places []preempt.Place
 }
 
 // counts is a number for each of n nodes, all 0. Whoever changes one sets it

@@ -78,18 +78,15 @@ func Solve(p Problem) (Solution, bool) {
 		s.budget = DefaultBudget
 	}
 	s.index()
-	type option struct {
-		place Place
-		bound int64
-	}
-	var options []option
-	for _, place := range p.Places {
+	var options options
+	for i, place := range p.Places {
 		if bound, ok := s.bound(place); ok {
-			options = append(options, option{place, bound})
+			options = append(options, option{bound, i})
 		}
 	}
-	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(a.bound, b.bound) })
-	for _, o := range options {
+	options.order()
+	for len(options) > 0 {
+		o := options.next()
 		if s.best.Cost >= 0 && o.bound >= s.best.Cost {
 			break
 		}
@@ -97,7 +94,7 @@ func Solve(p Problem) (Solution, bool) {
 			s.proved = false
 			break
 		}
-		s.look(o.place)
+		s.look(p.Places[o.place])
 	}
 	s.best.Proved = s.proved
 	return s.best, s.best.Cost >= 0
@@ -109,35 +106,71 @@ type search struct {
 	budget int
 	best   Solution
 	proved bool
-	// on are the victims by node, in their order.
-	on map[int32][]int
+	// held are the victims by node, in their order: those of a node begin where
+	// from says, and end where those of the next one begin.
+	held []int
+	from []int32
 	// needs are, by victim, those that must go before it, and itself.
 	needs [][]int
+	// among and offers are memory that one bound after the other uses.
+	among  []int
+	offers []offer
+}
+
+// offer is what a victim gives in a place, and costs.
+type offer struct {
+	cost int64
+	gpus int
 }
 
 func (s *search) index() {
-	s.on = map[int32][]int{}
 	s.needs = make([][]int, len(s.Victims))
+	self := make([]int, len(s.Victims))
+	s.from = make([]int32, s.State.Len()+1)
+	last := make([]int32, s.State.Len()) // by node, the last victim there, from 1
+	s.eachHeld(last, func(node int32, _ int) { s.from[node+1]++ })
+	for node := range last {
+		s.from[node+1] += s.from[node]
+		last[node] = 0
+	}
+	s.held = make([]int, s.from[len(last)])
+	next := slices.Clone(s.from)
+	s.eachHeld(last, func(node int32, v int) {
+		s.held[next[node]] = v
+		next[node]++
+	})
 	for i := range s.Victims {
-		for _, h := range s.Victims[i].Holds {
-			if at := s.on[h.Node]; len(at) == 0 || at[len(at)-1] != i {
-				s.on[h.Node] = append(at, i)
-			}
-		}
-		for v := i; v >= 0 && len(s.needs[i]) <= len(s.Victims); v = s.Victims[v].After {
+		self[i] = i
+		s.needs[i] = self[i : i+1 : i+1]
+		for v := s.Victims[i].After; v >= 0 && len(s.needs[i]) <= len(s.Victims); v = s.Victims[v].After {
 			s.needs[i] = append(s.needs[i], v)
 		}
 	}
 }
 
+// eachHeld calls f with every node of every victim, once.
+func (s *search) eachHeld(last []int32, f func(node int32, v int)) {
+	for i := range s.Victims {
+		for _, h := range s.Victims[i].Holds {
+			if last[h.Node] != int32(i+1) {
+				last[h.Node] = int32(i + 1)
+				f(h.Node, i)
+			}
+		}
+	}
+}
+
+// on are the victims that hold something on a node.
+func (s *search) on(node int32) []int { return s.held[s.from[node]:s.from[node+1]] }
+
 // in lists the victims that hold something in a place, and those that must go
 // before them.
-func (s *search) in(place Place) []int {
-	var out []int
-	for node := place.Lo; node < place.Hi; node++ {
-		for _, v := range s.on[node] {
-			out = append(out, s.needs[v]...)
-		}
+func (s *search) in(place Place) []int { return s.addIn(nil, place) }
+
+// addIn lists them in the memory of another list.
+func (s *search) addIn(out []int, place Place) []int {
+	for _, v := range s.held[s.from[place.Lo]:s.from[place.Hi]] {
+		out = append(out, s.needs[v]...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -158,17 +191,17 @@ func (s *search) gives(v int, place Place) int {
 // of use, and the victims could be had in part. It is false where even all of
 // them leave too little.
 func (s *search) bound(place Place) (int64, bool) {
+	if s.from[place.Lo] == s.from[place.Hi] {
+		return 0, false // nobody is there
+	}
 	lacking := s.GPUs
 	for node := place.Lo; node < place.Hi && lacking > 0; node++ {
 		if r := s.State.Row(node); r.Owner == 0 && !r.Closed {
 			lacking -= bits.OnesCount64(r.GPUs)
 		}
 	}
-	victims := s.in(place)
-	if len(victims) == 0 {
-		return 0, false
-	}
-	return s.fraction(victims, place, lacking)
+	s.among = s.addIn(s.among[:0], place)
+	return s.fraction(s.among, place, lacking)
 }
 
 // fraction is the least that so many GPUs of some victims cost.
@@ -178,16 +211,13 @@ func (s *search) fraction(victims []int, place Place, lacking int) (int64, bool)
 	}
 	// What an elastic gang gives later is not to be had without what it gives
 	// first: the whole of it may be cheaper by the GPU.
-	type offer struct {
-		cost int64
-		gpus int
-	}
-	offers := make([]offer, 0, len(victims))
+	offers := s.offers[:0]
 	for _, v := range victims {
 		if n := s.gives(v, place); n > 0 {
 			offers = append(offers, offer{s.Victims[v].Cost, n})
 		}
 	}
+	s.offers = offers
 	slices.SortFunc(offers, func(a, b offer) int { return cmp.Compare(a.cost*int64(b.gpus), b.cost*int64(a.gpus)) })
 	var cost int64
 	for _, o := range offers {
@@ -275,7 +305,7 @@ func (s *search) byNode(place Place) []int {
 	}
 	var bundles []bundle
 	for node := place.Lo; node < place.Hi; node++ {
-		on := s.on[node]
+		on := s.on(node)
 		if len(on) == 0 {
 			continue
 		}
