@@ -31,6 +31,7 @@ const (
 	KeyBudget     = Prefix + "budget"
 	KeyOnFailure  = Prefix + "on_failure"
 	KeyOnResize   = Prefix + "on_resize"
+	KeyCollective = Prefix + "collective"
 	KeySlice      = Prefix + "slice"
 	KeyModels     = Prefix + "models"
 	KeyMix        = Prefix + "mix"
@@ -41,7 +42,7 @@ const (
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyMove, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
-	KeySlice, KeyModels, KeyMix, KeySpeed,
+	KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -92,6 +93,9 @@ type Spec struct {
 	// priority.
 	Priority string
 	Topology model.Topology
+	// Collective is what a member's GPUs do most with each other: one of
+	// model.CollectiveRing and model.CollectiveAllToAll.
+	Collective string
 	// Models are the GPU models that it takes, with its speed on each, in the
 	// author's order; empty is any. Mix lets one gang have several of them.
 	Models []model.ModelSpeed

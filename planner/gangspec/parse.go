@@ -55,6 +55,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 		Budget:   p.budget(),
 	}
 	spec.Models, spec.Mix = p.models()
+	spec.Collective = p.word(KeyCollective, model.CollectiveRing, []string{model.CollectiveRing, model.CollectiveAllToAll})
 	spec.Speed = p.speed()
 	spec.Checkpoint = p.duration(KeyCheckpoint)
 	spec.Deadline, spec.DeadlineAfter = p.deadline()

@@ -35,6 +35,7 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Constraints:   constraints(job.Constraints),
 		Gang:          spec.Gang,
 		Topology:      spec.Topology,
+		Collective:    spec.Collective,
 		Models:        slices.Clone(spec.Models),
 		MixModels:     spec.Mix,
 		Speed:         speedOf(spec),

@@ -73,7 +73,7 @@ func TestToModel(t *testing.T) {
 	want := model.Job{
 		Namespace: "ml", ID: "train", Type: "service", Priority: 70, Queue: "default", Datacenters: []string{"dc*"}, Pool: "default",
 		Constraints: []model.Constraint{{Left: "${attr.arch}", Operand: "=", Right: "amd64"}},
-		Gang:        model.GangNone, Topology: model.Topology{Mode: "prefer"}, Preempt: "checkpoint",
+		Gang:        model.GangNone, Topology: model.Topology{Mode: "prefer"}, Collective: "ring", Preempt: "checkpoint",
 		Groups: []model.TaskGroup{{
 			Name: "a", Count: 2, Min: 2, Max: 4,
 			Constraints: []model.Constraint{{Left: "${meta.x}", Operand: "!=", Right: "y"}, {Left: "${attr.driver.docker}", Operand: "is_set"}},

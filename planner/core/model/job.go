@@ -35,6 +35,9 @@ type Job struct {
 	// Gang says what starts together: GangJob, GangGroup or GangNone.
 	Gang     Gang     `json:"gang,omitempty"`
 	Topology Topology `json:"topology,omitzero"`
+	// Collective is what a member's GPUs do most with each other, by which they are
+	// chosen: CollectiveRing or CollectiveAllToAll; "" means CollectiveRing.
+	Collective string `json:"collective,omitempty"`
 	// Models are the GPU models that its device requests may be served from, with
 	// how fast the job runs on each; empty is any, and nothing is known of speeds.
 	// A gang runs on one of them throughout unless MixModels is set, since the
@@ -97,6 +100,15 @@ type Job struct {
 	// to start again there.
 	Moving []Moving `json:"moving,omitempty"`
 }
+
+// What the GPUs of a member do most with each other.
+const (
+	// CollectiveRing: each sends to the next one, as in a ring all-reduce.
+	CollectiveRing = "ring"
+	// CollectiveAllToAll: each sends to each other one at once, as in expert
+	// parallelism.
+	CollectiveAllToAll = "alltoall"
+)
 
 // ModelSpeed is a GPU model that a job accepts.
 type ModelSpeed struct {

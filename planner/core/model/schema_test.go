@@ -27,6 +27,7 @@ const schemaPath = "../../../docs/snapshot.schema.json"
 var enums = map[string][]string{
 	"State":              {string(StateQueued), string(StateAdmitted), string(StateRunning), string(StateStopping)},
 	"Gang":               {"", string(GangJob), string(GangGroup), string(GangNone)},
+	"Job.collective":     {"", CollectiveRing, CollectiveAllToAll},
 	"Job.preempt":        {"", PreemptCheckpoint, PreemptAlways, PreemptNever},
 	"Job.move":           {"", MoveNever},
 	"Topology.mode":      {"", TopologyRequire, TopologyPrefer},

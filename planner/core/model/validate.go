@@ -205,6 +205,11 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	}
 	j.validateService(f, i)
 	j.validateEstimate(f, i)
+	switch j.Collective {
+	case "", CollectiveRing, CollectiveAllToAll:
+	default:
+		f.add("jobs[%d] (%s).collective: %q: want %q or %q", i, j.ID, j.Collective, CollectiveRing, CollectiveAllToAll)
+	}
 	level := j.Topology.Level
 	if level != "" && level != LevelNode && level != LevelIsland && !levels[level] {
 		f.add("jobs[%d] (%s).topology.level: %q: want %q, %q or one of the snapshot's levels", i, j.ID, level, LevelIsland, LevelNode)

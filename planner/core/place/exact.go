@@ -111,7 +111,7 @@ func (a *attempt) choices(part int, node int32, limit uint64) []Placed {
 		for _, g := range groups {
 			can := a.Catalog.mask(&r.asks[ask], node, g) & free
 			if need := r.asks[ask].device.Count; bits.OnesCount64(can) >= need {
-				set := a.Catalog.chooser.choose(a.Catalog.Tree.Nodes[node].Shape, can, need)
+				set := a.Catalog.chooserFor(r).choose(a.Catalog.Tree.Nodes[node].Shape, can, need)
 				walk(ask+1, free&^maskOf(set), append(tasks[:ask:ask], set))
 			}
 		}

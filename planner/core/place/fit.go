@@ -200,7 +200,7 @@ func (c *Catalog) packs(r *Request, node int32, free uint64, count int, out *[]u
 			if bits.OnesCount64(can) < need {
 				continue
 			}
-			set := c.sparing(node, can, need, offers, i*len(groups)+k)
+			set := c.sparing(r, node, can, need, offers, i*len(groups)+k)
 			picked = append(picked[:at], set)
 			if place(at+1, free&^set) {
 				return true
@@ -221,7 +221,7 @@ func (c *Catalog) packs(r *Request, node int32, free uint64, count int, out *[]u
 const maxPackSteps = 4096
 
 // sparing picks GPUs, first those that no other ask could use.
-func (c *Catalog) sparing(node int32, can uint64, need int, offers []uint64, self int) uint64 {
+func (c *Catalog) sparing(r *Request, node int32, can uint64, need int, offers []uint64, self int) uint64 {
 	var contested uint64
 	for i, offer := range offers {
 		if i != self && offer != offers[self] {
@@ -230,14 +230,14 @@ func (c *Catalog) sparing(node int32, can uint64, need int, offers []uint64, sel
 	}
 	own := can &^ contested
 	if n := bits.OnesCount64(own); n < need {
-		rest := c.chooser.choose(c.Tree.Nodes[node].Shape, can&contested, need-n)
+		rest := c.chooserFor(r).choose(c.Tree.Nodes[node].Shape, can&contested, need-n)
 		for _, g := range rest {
 			own |= 1 << g
 		}
 		return own
 	}
 	var set uint64
-	for _, g := range c.chooser.choose(c.Tree.Nodes[node].Shape, own, need) {
+	for _, g := range c.chooserFor(r).choose(c.Tree.Nodes[node].Shape, own, need) {
 		set |= 1 << g
 	}
 	return set

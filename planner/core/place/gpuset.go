@@ -1,6 +1,7 @@
 package place
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -8,12 +9,15 @@ import (
 )
 
 // chooser picks the GPUs of a member within a node. It prefers, in this order,
-// a set inside one NVLink island, the best bandwidth for a ring, and the set
-// whose rest is worth most: what is broken already is used up before anything
+// a set inside one NVLink island, the best bandwidth for its collective, and the
+// set whose rest is worth most: what is broken already is used up before anything
 // whole, pairs stay pairs. Its
 // answers are kept, since nodes built alike meet the same masks again.
 type chooser struct {
-	known map[chooserKey][]int8
+	// allToAll: every member of the set talks to every other one at once, so the
+	// weakest of all links sets the pace; else it is the weakest in a ring.
+	allToAll bool
+	known    map[chooserKey][]int8
 }
 
 type chooserKey struct {
@@ -39,18 +43,18 @@ func (c *chooser) choose(shape *topo.Shape, mask uint64, count int) []int8 {
 	if c.known == nil {
 		c.known = map[chooserKey][]int8{}
 	}
-	set := chooseSet(shape, mask, count)
+	set := c.chooseSet(shape, mask, count)
 	order, _ := ring(shape, set)
 	c.known[key] = order
 	return order
 }
 
 // chooseSet picks the set.
-func chooseSet(s *topo.Shape, mask uint64, count int) uint64 {
+func (c *chooser) chooseSet(s *topo.Shape, mask uint64, count int) uint64 {
 	if bits.OnesCount64(mask) == count {
 		return mask
 	}
-	var best candidate
+	best := candidate{allToAll: c.allToAll}
 	for k, island := range s.Islands {
 		free := island & mask
 		if bits.OnesCount64(free) < count {
@@ -74,9 +78,10 @@ func chooseSet(s *topo.Shape, mask uint64, count int) uint64 {
 
 // candidate is the best set so far.
 type candidate struct {
-	found bool
-	set   uint64
-	score setScore
+	allToAll bool
+	found    bool
+	set      uint64
+	score    setScore
 }
 
 // setScore compares sets: each field, in order, the higher the better.
@@ -111,8 +116,11 @@ func (a setScore) better(b setScore) bool {
 
 func (c *candidate) offer(s *topo.Shape, mask, set uint64) {
 	score := rate(s, mask, set)
+	if c.allToAll {
+		score.bottleneck = weakest(s, set)
+	}
 	if !c.found || score.better(c.score) {
-		*c = candidate{true, set, score}
+		c.found, c.set, c.score = true, set, score
 	}
 }
 
@@ -159,6 +167,15 @@ func rate(s *topo.Shape, mask, set uint64) setScore {
 		score.restNUMA += n * n
 	}
 	return score
+}
+
+// weakest is the least bandwidth between any two of a set.
+func weakest(s *topo.Shape, set uint64) float64 {
+	least := math.Inf(1)
+	topo.Each(set, func(i int) {
+		topo.Each(set&^(1<<(i+1)-1), func(j int) { least = min(least, s.Bandwidth[i][j]) })
+	})
+	return least
 }
 
 // joins rates what is left: cubes, so that a strong pair kept whole counts for

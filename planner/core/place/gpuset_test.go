@@ -111,6 +111,57 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// crossed has a ring of four wide links with narrow ones across, and four GPUs
+// that are all joined by links of middle width.
+const crossed = `
+	X   NV4 NV1 NV4 NV1 NV1 NV1 NV1
+	NV4 X   NV4 NV1 NV1 NV1 NV1 NV1
+	NV1 NV4 X   NV4 NV1 NV1 NV1 NV1
+	NV4 NV1 NV4 X   NV1 NV1 NV1 NV1
+	NV1 NV1 NV1 NV1 X   NV2 NV2 NV2
+	NV1 NV1 NV1 NV1 NV2 X   NV2 NV2
+	NV1 NV1 NV1 NV1 NV2 NV2 X   NV2
+	NV1 NV1 NV1 NV1 NV2 NV2 NV2 X`
+
+// A ring is as fast as its weakest link, an exchange between all as the weakest
+// link between any two.
+func TestChooseForTheCollective(t *testing.T) {
+	for _, tt := range []struct {
+		allToAll bool
+		want     []int8
+	}{{false, []int8{0, 1, 2, 3}}, {true, []int8{4, 5, 6, 7}}} {
+		c := chooser{allToAll: tt.allToAll}
+		if diff := cmp.Diff(tt.want, c.choose(shapeOf(t, crossed), 0xff, 4)); diff != "" {
+			t.Errorf("all to all %v (-want +got):\n%s", tt.allToAll, diff)
+		}
+	}
+}
+
+// Of all sets inside one island none has a wider weakest link.
+func TestAllToAllIsWidest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := model.Node{ID: "n"}
+		size := rapid.IntRange(2, 8).Draw(t, "gpus")
+		for i := range size {
+			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprint(i)})
+			row := make([]model.Link, size)
+			for k := range row {
+				row[k].Kind = rapid.SampledFrom([]string{"NV1", "NV2", "NV4"}).Draw(t, "kind")
+			}
+			n.Links = append(n.Links, row)
+		}
+		shape := topo.New(&model.Snapshot{Nodes: []model.Node{n}}).Nodes[0].Shape
+		count := rapid.IntRange(2, size).Draw(t, "count")
+		c := chooser{allToAll: true}
+		got := weakest(shape, maskOf(c.choose(shape, 1<<size-1, count)))
+		for set := uint64(0); set < 1<<size; set++ {
+			if bits.OnesCount64(set) == count && weakest(shape, set) > got {
+				t.Fatalf("chose a set of %g GB/s, %b has %g", got, set, weakest(shape, set))
+			}
+		}
+	})
+}
+
 // Any machine, any free GPUs: the choice has the right size, lies in what is
 // free, and is inside one island whenever one has room.
 func TestChooseAnything(t *testing.T) {

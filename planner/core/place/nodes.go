@@ -333,7 +333,7 @@ func (c *Catalog) pickTogether(r *Request, node int32, free uint64, members int)
 		if left < 0 || gpus != nil && left >= bestLeft {
 			continue
 		}
-		set, split := c.chooser.split(shape, unbroken(shape, mask&free, free, r.GPUs), r.counts)
+		set, split := c.chooserFor(r).split(shape, unbroken(shape, mask&free, free, r.GPUs), r.counts)
 		if c.capacity(r, node, free&^maskOf(set)) < members-1 {
 			continue
 		}

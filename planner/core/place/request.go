@@ -22,8 +22,10 @@ type Request struct {
 	OnePerNode bool
 
 	// key is what it was compiled from.
-	key  string
-	asks []ask
+	key string
+	// allToAll: see chooser.
+	allToAll bool
+	asks     []ask
 	// counts are the asks' GPUs.
 	counts []int
 	// plain is the same request without CPU, memory and disk, nil if there is
@@ -57,7 +59,7 @@ type Catalog struct {
 	Nodes    *feasible.Nodes
 	requests map[string]*Request
 	kinds    map[string][]bool
-	chooser  chooser
+	choosers [2]chooser
 	reach    map[*Request][]int
 	levels   map[model.Topology][]int
 	key      []byte
@@ -74,6 +76,15 @@ func NewCatalog(t *topo.Tree) *Catalog {
 
 // Key is the same for requests alike.
 func (r *Request) Key() string { return r.key }
+
+// chooserFor picks the GPUs of a request's members.
+func (c *Catalog) chooserFor(r *Request) *chooser {
+	if r.allToAll {
+		c.choosers[1].allToAll = true
+		return &c.choosers[1]
+	}
+	return &c.choosers[0]
+}
 
 // maxRequests bounds the compiled requests kept.
 const maxRequests = 4096
@@ -98,6 +109,7 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 		}),
 		OnePerNode: feasible.DistinctHosts(job.Constraints) || feasible.DistinctHosts(group.Constraints),
 	}
+	r.allToAll = job.Collective == model.CollectiveAllToAll
 	for _, p := range group.Ports {
 		r.Ports = append(r.Ports, uint16(p))
 	}
@@ -135,6 +147,11 @@ func requestKey(key []byte, job *model.Job, group *model.TaskGroup) []byte {
 	}
 	text(job.Region)
 	text(job.Pool)
+	if job.Collective == model.CollectiveAllToAll {
+		text(job.Collective)
+	} else {
+		text("")
+	}
 	number(len(job.Datacenters))
 	for _, dc := range job.Datacenters {
 		text(dc)

@@ -50,7 +50,7 @@ var rules = map[string]kind{
 	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
-	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep,
+	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep, "Job.Collective": keep,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"JobName.Namespace": namespace, "JobName.ID": job,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
