@@ -36,6 +36,10 @@ type fileMaxMin struct {
 // where nothing happens.
 const minMargin = time.Second
 
+type fileTimeslice struct {
+	Quantum *string `hcl:"quantum,optional"`
+}
+
 // mergeOrders takes what the file says of orders.
 func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 	if las := f.LAS; las != nil {
@@ -46,6 +50,9 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 			}
 		}
 		set(&p.LAS.Starve, las.Starve)
+	}
+	if f.Timeslice != nil {
+		l.duration(&p.Timeslice.Quantum, f.Timeslice.Quantum, "policy.timeslice.quantum")
 	}
 	if d := f.Deadline; d != nil {
 		l.duration(&p.Deadline.Margin, d.Margin, "policy.deadline.margin")
@@ -65,6 +72,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	if n := len(p.LAS.Thresholds); n < 1 || n > queue.MaxThresholds {
 		l.fault("policy.las.thresholds_gpu_hours", n, fmt.Sprintf("want 1 to %d numbers of GPU-hours", queue.MaxThresholds))
 	}
+	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)
 	last := 0.0
 	for _, t := range p.LAS.Thresholds {
 		if !(t > last && t <= queue.MaxThreshold) {
@@ -91,6 +99,6 @@ func defaultPolicy() queue.Policy {
 	return queue.Policy{
 		Forecasts: queue.DefaultForecasts,
 		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(),
-		LAS: queue.LAS{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
+		LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
 	}
 }

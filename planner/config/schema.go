@@ -62,10 +62,11 @@ type filePolicy struct {
 	// Forecasts is for how many waiting gangs a start is estimated.
 	Forecasts *int `hcl:"forecasts,optional"`
 
-	Backfill *fileBackfill `hcl:"backfill,block"`
-	Preempt  *filePreempt  `hcl:"preempt,block"`
-	Elastic  *fileElastic  `hcl:"elastic,block"`
-	LAS      *fileLAS      `hcl:"las,block"`
+	Backfill  *fileBackfill  `hcl:"backfill,block"`
+	Preempt   *filePreempt   `hcl:"preempt,block"`
+	Elastic   *fileElastic   `hcl:"elastic,block"`
+	LAS       *fileLAS       `hcl:"las,block"`
+	Timeslice *fileTimeslice `hcl:"timeslice,block"`
 
 	Deadline *fileDeadline `hcl:"deadline,block"`
 	Defrag   *fileDefrag   `hcl:"defrag,block"`

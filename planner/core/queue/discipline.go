@@ -138,6 +138,7 @@ var orders = [...]order{
 	{name: OrderMarginal, discipline: newMarginal},
 	{name: OrderBackfill},
 	{name: OrderDeadline, discipline: newDeadline, preemptive: true},
+	{name: OrderTimeslice, discipline: newTimeslice, preemptive: true, back: true, turns: true},
 	{name: OrderGittins, discipline: newGittins, preemptive: true, back: true},
 	{name: OrderFTF, discipline: newFTF, preemptive: true, back: true, turns: true},
 	{name: OrderMaxMin, discipline: newMaxMin, preemptive: true, back: true, turns: true},

@@ -31,6 +31,8 @@ const (
 	OrderLAS = "las"
 	// OrderDeadline decides on what would miss its deadline first.
 	OrderDeadline = "deadline"
+	// OrderTimeslice lets jobs take turns.
+	OrderTimeslice = "timeslice"
 	// OrderGittins decides, in the queues of OrderLAS, on who is likeliest to be
 	// through soon by what jobs of the past have needed.
 	OrderGittins = "gittins"
@@ -59,6 +61,8 @@ type Policy struct {
 	Elastic Elastic `json:"elastic,omitzero"`
 	// LAS are the parameters of OrderLAS and OrderGittins.
 	LAS LAS `json:"las,omitzero"`
+	// Timeslice are the parameters of OrderTimeslice.
+	Timeslice Timeslice `json:"timeslice,omitzero"`
 	// Backfill says whether gangs that wait reserve a time, with any order.
 	Backfill Backfill `json:"backfill,omitzero"`
 	// Forecasts is for how many waiting gangs it is estimated when they start, the
@@ -86,7 +90,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Backfill.Validate(),
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
 		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
