@@ -41,6 +41,8 @@ type Prepared struct {
 	allocs  map[string]*model.Alloc
 	// onTheWay are the jobs of which gangs are being moved.
 	onTheWay map[jobKey]bool
+	// divides are the nodes whose GPUs are divided as they are told to.
+	divides map[int32]bool
 
 	// What follows is derived. It is made anew when nodes come, go, or change
 	// in more than health and eligibility.
@@ -153,6 +155,7 @@ func (p *Prepared) setRest(s *model.Snapshot) {
 func (p *Prepared) build(tree *topo.Tree) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
+	p.divides = map[int32]bool{}
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.named = make([]namedSet, n)
 	p.ending, p.endings = make([]bool, n), 0
@@ -229,6 +232,7 @@ func (c *cycle) decide() *model.Plan {
 	c.stand()
 	c.work(c.promisedFirst(c.inOrder(list)), plan)
 	c.settleMoves()
+	plan.Repartitions = c.repartition(plan)
 	plan.Preemptions = c.yield.preemptions()
 	plan.Resizes = c.resize()
 	plan.Queues = c.report(plan)

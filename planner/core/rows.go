@@ -30,6 +30,9 @@ type holder struct {
 // setRows computes what is free on a node, in every view.
 func (p *Prepared) setRows(node int32) {
 	n := &p.tree.Nodes[node]
+	if delete(p.divides, node); p.present[node].Divides {
+		p.divides[node] = true
+	}
 	whole := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
 	empty := p.emptyRow(node)
 	calm, now := empty, empty

@@ -32,6 +32,7 @@ var required = map[string][]string{
 	"SpeedPoint":  {"members", "rate"},
 	"SpeedSample": {"members", "rate", "count"},
 	"Moving":      {"at", "until", "for", "members"},
+	"Division":    {"gpu", "at", "state"},
 }
 
 // Operands are those that a Constraint may have.

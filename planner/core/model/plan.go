@@ -12,6 +12,9 @@ type Plan struct {
 	// Preemptions are the gangs that give way to some of those that wait, in the
 	// order in which they are to be stopped.
 	Preemptions []Preemption `json:"preemptions,omitempty"`
+	// Repartitions are the idle GPUs that are divided otherwise, after the shapes
+	// that wait.
+	Repartitions []Repartition `json:"repartitions,omitempty"`
 	// Resizes are the elastic gangs that get another size though none of them
 	// waits for members.
 	Resizes []Resize `json:"resizes,omitempty"`
@@ -69,6 +72,21 @@ type Preemption struct {
 	// Benefit is what the moves for the same gang save together, in GPU-seconds
 	// that it would wait; 0 where it has a right to the room anyway.
 	Benefit int64 `json:"benefit,omitempty"`
+}
+
+// Repartition divides an idle GPU into MIG instances, or makes it whole again.
+type Repartition struct {
+	// Node is the node's ID, GPU the UUID of the whole GPU.
+	Node string `json:"node"`
+	GPU  string `json:"gpu"`
+	// From are the profiles of its present instances, To those that it is to have;
+	// none is a whole GPU.
+	From []string `json:"from,omitempty"`
+	To   []string `json:"to,omitempty"`
+	// For names the job that asks for it.
+	For JobName `json:"for"`
+	// Reason is a sentence for people, with the numbers.
+	Reason string `json:"reason"`
 }
 
 // JobName names a job.

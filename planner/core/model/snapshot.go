@@ -83,7 +83,38 @@ type Node struct {
 	// Links is the GPUs' link matrix: Links[i][j] between GPUs[i] and GPUs[j].
 	// Nil means unknown: then the islands are all that is known.
 	Links [][]Link `json:"links,omitempty"`
+	// Divides: its device plugin divides idle GPUs into MIG instances, and makes
+	// them whole again, as it is told.
+	Divides bool `json:"divides,omitempty"`
+	// Divisions are the last that its GPUs were told of.
+	Divisions []Division `json:"divisions,omitempty"`
 }
+
+// Division is how a GPU is to be divided, and what became of it.
+type Division struct {
+	// GPU is the UUID of the whole GPU.
+	GPU string `json:"gpu"`
+	// Profiles are the MIG profiles of its instances; none: it is to be whole.
+	Profiles []string `json:"profiles,omitempty"`
+	// At is when its state came about.
+	At    time.Time     `json:"at"`
+	State DivisionState `json:"state"`
+	// Why says why it was refused.
+	Why string `json:"why,omitempty"`
+}
+
+// DivisionState is what became of a Division.
+type DivisionState string
+
+const (
+	// DivisionPending: the node has been told, or is to be.
+	DivisionPending DivisionState = "pending"
+	// DivisionDone: the GPU is divided so.
+	DivisionDone DivisionState = "done"
+	// DivisionRefused: the driver would not, or somebody uses the GPU; it is as it
+	// was before.
+	DivisionRefused DivisionState = "refused"
+)
 
 // Resources are what a task group asks for or a node has. Zero is none.
 type Resources struct {

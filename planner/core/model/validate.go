@@ -119,6 +119,17 @@ func (n *Node) validate(f *faults, i int, levels map[string]bool) {
 		}
 	}
 	n.validateLinks(f, i)
+	for k := range n.Divisions {
+		d := &n.Divisions[k]
+		if d.GPU == "" {
+			f.add("nodes[%d] (%s).divisions[%d].gpu: empty: want the GPU's UUID", i, n.ID, k)
+		}
+		switch d.State {
+		case DivisionPending, DivisionDone, DivisionRefused:
+		default:
+			f.add("nodes[%d] (%s).divisions[%d].state: %q: want %q, %q or %q", i, n.ID, k, d.State, DivisionPending, DivisionDone, DivisionRefused)
+		}
+	}
 }
 
 func (n *Node) validateLinks(f *faults, i int) {

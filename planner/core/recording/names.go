@@ -54,6 +54,7 @@ var rules = map[string]kind{
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"JobName.Namespace": namespace, "JobName.ID": job,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
+	"Division.GPU": gpu, "Division.Profiles": keep, "Division.State": keep, "Division.Why": hidden,
 	"Moving.Namespace": namespace, "Moving.For": job, "Moving.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
 	"Queue.Priorities KEY": class, "Queue.Reclaim": keep, "Queue.ReclaimFrom": queuePath, "Queue.History KEY": keep,

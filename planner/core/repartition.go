@@ -1,0 +1,337 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/mig"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// MIG geometry follows the queue: what waits for instances of a profile of which
+// too few are free has idle GPUs divided for it, and what waits for whole GPUs has
+// divided ones made whole that nobody waits for. Only idle GPUs are touched, only
+// on nodes whose device plugin says that it may, and no more of them than are
+// needed. Like repacking a node's instances for the jobs that wait (Tan et al.,
+// Serving DNN Models with Multi-Instance GPUs, 2021, section 5), but without ever
+// stopping what runs.
+
+const (
+	// maxDivisions is how many GPUs one plan divides otherwise.
+	maxDivisions = 16
+	// divideAgain is for how long a GPU stays as it was divided, and divideRefused
+	// for how long one is left alone of which that was refused.
+	divideAgain   = 10 * time.Minute
+	divideRefused = 30 * time.Minute
+)
+
+// divider is one pass over what waits.
+type divider struct {
+	*cycle
+	gpus []idleGPU
+	plan []model.Repartition
+	// at are indexes in plan by GPU; spare counts, by model of an instance, those
+	// that this plan makes and nobody is to have yet, and free those that are there
+	// already.
+	at    map[string]int
+	spare map[string]int
+	free  map[string]int
+	// wanted are the models of instances that somebody waits for.
+	wanted map[string]bool
+}
+
+// idleGPU is a GPU that may be divided otherwise.
+type idleGPU struct {
+	node     int32
+	uuid     string
+	model    string
+	geometry mig.Geometry
+	// profiles are those of its instances; none if it is whole.
+	profiles []string
+	// neighbours counts the divided GPUs of its node, wholes the idle whole ones.
+	neighbours, wholes int
+}
+
+// repartition divides idle GPUs for what waits.
+func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
+	if len(c.divides) == 0 {
+		return nil
+	}
+	d := &divider{cycle: c, at: map[string]int{}, spare: map[string]int{}, free: map[string]int{}, wanted: map[string]bool{}}
+	for _, node := range slices.Sorted(maps.Keys(c.divides)) {
+		d.addIdle(node)
+	}
+	if len(d.gpus) == 0 {
+		return nil
+	}
+	type turn struct {
+		decision *model.Decision
+		job      *model.Job
+		gang     gang
+	}
+	var turns []turn
+	for i := range plan.Decisions {
+		p := &plan.Decisions[i]
+		j := c.jobs[jobKey{p.Namespace, p.Job}]
+		if !lacksRoom(p) || j == nil {
+			continue
+		}
+		for _, g := range c.gangs(j) {
+			if !slices.ContainsFunc(p.Members, func(m model.Member) bool { return isGang(j, &g, m.Group, m.Index) }) {
+				c.placedNow = nil
+				c.prepare(j, &g)
+				turns = append(turns, turn{p, j, g})
+				d.note(&g)
+			}
+		}
+	}
+	for i := range turns {
+		t := &turns[i]
+		if before := len(d.plan); d.serve(t.job, &t.gang) && len(d.plan) > before {
+			p := &d.plan[before]
+			how := "divided"
+			if len(p.To) == 0 {
+				how = "made whole"
+			}
+			t.decision.Reason += fmt.Sprintf("; GPU %s of %s is %s for it", p.GPU, nodeName(c.nodes[p.Node]), how)
+		}
+	}
+	for i := range d.plan {
+		d.finish(&d.plan[i])
+	}
+	return d.plan
+}
+
+// lacksRoom reports whether a job waits for devices that are not there.
+func lacksRoom(d *model.Decision) bool {
+	switch d.Detail.Code {
+	case codeNoCapacity, codeNoDomain, codeNoNode, codeTooLarge, codePlaced:
+		return d.Action == model.ActionWait || len(d.Members) < d.Detail.MembersWanted
+	}
+	return false
+}
+
+// addIdle adds a node's GPUs that nobody uses, whole or divided, and that have not
+// been divided just now.
+func (d *divider) addIdle(node int32) {
+	row := d.views[viewNow].State.Row(node)
+	if row.Closed {
+		return
+	}
+	present := d.present[node]
+	byGPU := map[string]*idleGPU{}
+	var order []string
+	busy := map[string]bool{}
+	wholes := 0
+	for i := range present.GPUs {
+		g := &present.GPUs[i]
+		whole, profile, _ := strings.Cut(g.Model, mig.Mark)
+		geometry, known := mig.Of(whole)
+		uuid := cmp.Or(g.Parent, g.UUID)
+		if !known || (g.Parent == "") != (profile == "") {
+			continue
+		}
+		if byGPU[uuid] == nil {
+			byGPU[uuid] = &idleGPU{node: node, uuid: uuid, model: whole, geometry: geometry}
+			order = append(order, uuid)
+		}
+		free := row.GPUs>>i&1 == 1
+		if profile != "" {
+			byGPU[uuid].profiles = append(byGPU[uuid].profiles, profile)
+			if free && row.Owner == 0 {
+				d.free[g.Model]++
+			}
+		} else if free {
+			wholes++
+		}
+		busy[uuid] = busy[uuid] || !free || g.Unhealthy != ""
+	}
+	divided := 0
+	for _, g := range byGPU {
+		if len(g.profiles) > 0 {
+			divided++
+		}
+	}
+	for _, uuid := range order {
+		g := byGPU[uuid]
+		if !busy[uuid] && d.settled(present, uuid) {
+			g.neighbours, g.wholes, g.profiles = divided, wholes, g.geometry.In(g.profiles)
+			d.gpus = append(d.gpus, *g)
+		}
+	}
+}
+
+// settled reports whether a GPU may be divided otherwise, after what it was told
+// last.
+func (d *divider) settled(n *model.Node, uuid string) bool {
+	for i := range n.Divisions {
+		if v := &n.Divisions[i]; v.GPU == uuid {
+			since := d.now.Sub(v.At)
+			return v.State == model.DivisionDone && since >= divideAgain || v.State == model.DivisionRefused && since >= divideRefused
+		}
+	}
+	return true
+}
+
+// serve divides GPUs for a gang, if it then has all that it waits for; false if it
+// changes nothing. Groups are served one by one, each from one model.
+func (d *divider) serve(j *model.Job, g *gang) bool {
+	before := d.keep()
+	for part, group := range g.groups {
+		if len(g.indexes[part]) > 0 && !d.servePart(j, g, part, group) {
+			d.restore(before)
+			return false
+		}
+	}
+	return len(d.plan) > len(before.plan) || !slices.EqualFunc(d.plan, before.plan, func(a, b model.Repartition) bool { return len(a.To) == len(b.To) })
+}
+
+// servePart reports whether a group's members have what they wait for.
+func (d *divider) servePart(j *model.Job, g *gang, part int, group *model.TaskGroup) bool {
+	for _, whole := range d.models() {
+		geometry, _ := mig.Of(whole)
+		a, ok := d.asks(group, whole, geometry)
+		switch {
+		case !ok:
+		case a.profile == "" && len(g.groups) == 1 && d.join(j, g, a):
+			return true
+		case a.profile != "" && d.divide(j, g, part, a):
+			return true
+		}
+	}
+	return false
+}
+
+// keep and restore take back what was tried.
+func (d *divider) keep() divider {
+	out := *d
+	out.plan = slices.Clone(d.plan)
+	out.at, out.spare, out.free = maps.Clone(d.at), maps.Clone(d.spare), maps.Clone(d.free)
+	return out
+}
+
+func (d *divider) restore(before divider) {
+	d.plan, d.at, d.spare, d.free = before.plan, before.at, before.spare, before.free
+}
+
+// divide has instances made for a group's members, as many as are lacking; false if
+// there are too few GPUs for that.
+func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
+	if a.count > 1 {
+		return false // they would have to be on one node; that is left to people
+	}
+	lacking := len(g.indexes[part])
+	for _, list := range []map[string]int{d.free, d.spare} {
+		n := min(lacking, list[a.instance()])
+		list[a.instance()] -= n
+		lacking -= n
+	}
+	for lacking > 0 {
+		made := d.extend(a)
+		if made == 0 {
+			made = d.open(j, g, part, a, lacking)
+		}
+		if made == 0 {
+			break
+		}
+		n := min(lacking, made)
+		lacking -= n
+		d.spare[a.instance()] += made - n
+	}
+	return lacking == 0
+}
+
+// extend makes one more instance on a GPU that this plan divides anyway.
+func (d *divider) extend(a asked) int {
+	geometry, _ := mig.Of(a.model)
+	for i := range d.gpus {
+		at, chosen := d.at[d.gpus[i].uuid]
+		if !chosen || d.gpus[i].model != a.model || len(d.plan[at].To) == 0 {
+			continue
+		}
+		if geometry.Most(d.plan[at].To, a.profile) > 0 {
+			d.plan[at].To = append(d.plan[at].To, a.profile)
+			return 1
+		}
+	}
+	return 0
+}
+
+// open divides one more GPU: first one that is divided already, though not as
+// anybody wants it, and else one on a node on which others are, or few are whole.
+func (d *divider) open(j *model.Job, g *gang, part int, a asked, lacking int) int {
+	best := -1
+	better := func(x, y *idleGPU) bool {
+		divided := func(g *idleGPU) int { return min(len(g.profiles), 1) }
+		order := cmp.Or(cmp.Compare(divided(y), divided(x)), cmp.Compare(min(y.neighbours, 1), min(x.neighbours, 1)), cmp.Compare(x.wholes, y.wholes), cmp.Compare(x.node, y.node))
+		return order < 0
+	}
+	for i := range d.gpus {
+		c := &d.gpus[i]
+		if c.model != a.model || !d.mayDivide(c) || !d.hasRoom(c.node, j, g, part) {
+			continue
+		}
+		if best < 0 || better(c, &d.gpus[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return 0
+	}
+	c := &d.gpus[best]
+	made := c.geometry.Most(nil, a.profile)
+	d.at[c.uuid] = len(d.plan)
+	d.plan = append(d.plan, model.Repartition{
+		Node: d.tree.Nodes[c.node].Model.ID, GPU: c.uuid, From: c.profiles, To: slices.Repeat([]string{a.profile}, min(made, lacking)),
+		For:    model.JobName{Namespace: j.Namespace, ID: j.ID},
+		Reason: fmt.Sprintf("%s of job %s for %s, and no idle instance is left", waitFor(len(g.indexes[part])), jobName(keyOf(j)), a.profile),
+	})
+	return min(made, lacking)
+}
+
+func waitFor(members int) string {
+	if members == 1 {
+		return "1 member waits"
+	}
+	return fmt.Sprintf("%d members wait", members)
+}
+
+// mayDivide reports whether a GPU is still to be had: it is not divided in this
+// plan, and nobody waits for the instances that it has.
+func (d *divider) mayDivide(g *idleGPU) bool {
+	_, chosen := d.at[g.uuid]
+	return !chosen && len(d.plan) < maxDivisions && !slices.ContainsFunc(g.profiles, func(p string) bool { return d.wanted[g.model+mig.Mark+p] })
+}
+
+// isFor reports whether a job may use a node that is kept.
+func (d *divider) isFor(owner int32, j *model.Job) bool {
+	return owner == 0 || owner > 0 && int(owner) <= len(d.holds) && d.holds[owner-1].job == keyOf(j)
+}
+
+// hasRoom reports whether a member could be on a node but for its GPUs.
+func (d *divider) hasRoom(node int32, j *model.Job, g *gang, part int) bool {
+	r := g.unit.Parts[part].Request
+	row := d.views[viewNow].State.Row(node)
+	free, want := row.Free, r.Resources
+	return d.isFor(row.Owner, j) && r.Verdicts.Eligible(int(node)) && row.PortsFree(r.Ports) && free.CPUMHz >= want.CPUMHz && free.Cores >= want.Cores && free.MemoryMiB >= want.MemoryMiB && free.DiskMiB >= want.DiskMiB
+}
+
+// finish fills what is left of a GPU with the instances that were asked for last,
+// so that the next of their like need no change, and tells all of it.
+func (d *divider) finish(p *model.Repartition) {
+	if n := len(p.To); n > 0 {
+		i := slices.IndexFunc(d.gpus, func(g idleGPU) bool { return g.uuid == p.GPU })
+		geometry, last := d.gpus[i].geometry, p.To[n-1]
+		for range geometry.Most(p.To, last) {
+			p.To = append(p.To, last)
+		}
+		p.To = geometry.In(p.To)
+		p.Reason = fmt.Sprintf("is divided into %s: %s", mig.Tell(p.To), p.Reason)
+		return
+	}
+	p.Reason = "is made whole: " + p.Reason
+}
