@@ -32,6 +32,8 @@ type fileQueue struct {
 	ReclaimFrom *[]string       `hcl:"reclaim_from,optional"`
 	MinRun      *string         `hcl:"min_run,optional"`
 	Default     *bool           `hcl:"default,optional"`
+
+	MaxPreemptedPerHour *int `hcl:"max_preempted_per_hour,optional"`
 }
 
 type fileQuota struct {
@@ -80,6 +82,7 @@ func (l *loader) mergeQueues(c *Config, list []fileQueue) {
 		set(&q.ReclaimFrom, f.ReclaimFrom)
 		l.duration(&q.MinRun, f.MinRun, key+".min_run")
 		set(&q.Default, f.Default)
+		set(&q.MaxPreemptedPerHour, f.MaxPreemptedPerHour)
 		c.Queues = append(c.Queues, q)
 	}
 }

@@ -128,7 +128,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 		problem.Budget = oddBudget
 	}
 	solution, ok := preempt.Solve(problem)
-	if !ok || y.counted(solution.Victims, of) > y.perHour {
+	if !ok || y.counted(solution.Victims, of) > y.perHour || !c.withinRates(solution.Victims, of) {
 		return made{}, false
 	}
 	var m made
@@ -174,7 +174,7 @@ const oddBudget = 300
 // mayDisplace reports whether one job may take another's room.
 func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 	key := keyOf(victim)
-	if key == keyOf(j) || c.givenTo[key] {
+	if key == keyOf(j) || c.givenTo[key] || c.spent(victim) {
 		return false
 	}
 	policy := c.yield.policy
@@ -252,6 +252,7 @@ func (c *cycle) stop(j *model.Job, m *made) {
 		} else if !returned {
 			y.atOnce--
 			y.perHour--
+			c.noteRates(y.gangs[parts[0]].job)
 		}
 		now = append(now, parts...)
 		c.stopGang(j, parts, m)

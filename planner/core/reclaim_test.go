@@ -56,6 +56,34 @@ func TestReclaim(t *testing.T) {
 				}
 			},
 		},
+		"no more of a queue in an hour than it grants": {
+			cluster: `b r n xyzw`, jobs: "o 1x1\np 1x1",
+			queues: []model.Queue{{Path: "a", MaxPreemptedPerHour: 1}, {Path: "b", Guarantee: gpusOf(2)}},
+			in:     map[string]string{"x": "a", "y": "a", "z": "a", "w": "a", "o": "b", "p": "b"},
+			want:   []string{"w"},
+		},
+		"a gang that needs more than its victims' queue grants displaces none": {
+			cluster: `b r n xyzw`, jobs: "o 1x2",
+			queues: []model.Queue{{Path: "a", MaxPreemptedPerHour: 1}, {Path: "b", Guarantee: gpusOf(2)}},
+			in:     map[string]string{"x": "a", "y": "a", "z": "a", "w": "a", "o": "b"},
+		},
+		"what gave way within the hour counts, in the queues above too": {
+			cluster: `b r n xyzw`, jobs: "o 1x1",
+			queues: []model.Queue{{Path: "a", MaxPreemptedPerHour: 1}, {Path: "a/x"}, {Path: "b", Guarantee: gpusOf(2)}},
+			in:     map[string]string{"x": "a/x", "y": "a/x", "z": "a/x", "w": "a/x", "o": "b"},
+			set: func(s *model.Snapshot) {
+				s.Jobs[0].Preempted = []model.Preempted{{At: s.Now.Add(-59 * time.Minute), By: "q"}}
+			},
+		},
+		"what gave way before does not": {
+			cluster: `b r n xyzw`, jobs: "o 1x1",
+			queues: []model.Queue{{Path: "a", MaxPreemptedPerHour: 1}, {Path: "b", Guarantee: gpusOf(2)}},
+			in:     map[string]string{"x": "a", "y": "a", "z": "a", "w": "a", "o": "b"},
+			set: func(s *model.Snapshot) {
+				s.Jobs[0].Preempted = []model.Preempted{{At: s.Now.Add(-61 * time.Minute), By: "q"}}
+			},
+			want: []string{"w"},
+		},
 		"within a queue the higher priority": {
 			cluster: `b r n xyzw`, jobs: "o 1x1",
 			queues: []model.Queue{{Path: "a", Guarantee: gpusOf(4), Priorities: map[string]int{"high": 90}}},

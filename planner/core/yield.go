@@ -9,6 +9,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -37,7 +38,9 @@ type yield struct {
 	owed map[jobKey]bool
 	// searches, atOnce and perHour are how many more there may be.
 	searches, atOnce, perHour int
-	plan                      []model.Preemption
+	// rates are how many gangs of a queue may give way.
+	rates *queue.Rates
+	plan  []model.Preemption
 	// last is, by entry of the plan, the last part of the gang that it is about.
 	last []int
 	// notes are what jobs are told that give way and wait for a place too.
@@ -117,6 +120,7 @@ func (c *cycle) newYield() *yield {
 		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]rank{},
 		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
+	y.rates = c.openRates()
 	c.promiseLandings(y)
 	found := map[gangKey]*yielder{}
 	for node := range c.allocsOn {

@@ -32,6 +32,9 @@ type Queue struct {
 	// MinRun is how long the queue's jobs run before they may be displaced, in
 	// nanoseconds.
 	MinRun time.Duration `json:"min_run_ns,omitempty"`
+	// MaxPreemptedPerHour is how many gangs of the queue, with those below it, may
+	// give way to others within an hour; 0 is no limit.
+	MaxPreemptedPerHour int `json:"max_preempted_per_hour,omitempty"`
 	// Default: jobs of a queue that is not listed, nor below one that is, count
 	// for this one.
 	Default bool `json:"default,omitempty"`
@@ -131,6 +134,9 @@ func (c *queueChecker) one(q *Queue) {
 	case "", ReclaimSiblings, ReclaimNone:
 	default:
 		c.fault("reclaim", "%q: want %q or %q", q.Reclaim, ReclaimSiblings, ReclaimNone)
+	}
+	if q.MaxPreemptedPerHour < 0 || q.MaxPreemptedPerHour > MaxQuantity {
+		c.fault("max_preempted_per_hour", "%d: want 0 (no limit) to %d", q.MaxPreemptedPerHour, MaxQuantity)
 	}
 	if q.MinRun < 0 {
 		c.fault("min_run_ns", "%d: want 0 or more", q.MinRun)
