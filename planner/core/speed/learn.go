@@ -13,6 +13,9 @@ const (
 	// and priorError how much that may be wrong for a doubling.
 	priorPower = 0.85
 	priorError = 0.3
+	// modelDrift is what a doubling adds where one model of GPU was measured and
+	// the other was not.
+	modelDrift = 0.15
 	// declaredError is how far a declared speed may be from the true one.
 	declaredError = 0.2
 	// formError is how far the true speed is from what a fit says between the
@@ -118,22 +121,31 @@ func (l *learned) factors(relative []model.ModelSpeed) []float64 {
 	return out
 }
 
-// fitModels fits, and then finds for each model of GPU how fast it is, in turn.
+// fitModels fits the model of GPU that most points are of, finds how fast the
+// others are beside it, and then fits all together and finds that again.
 func (f form) fitModels(points []point, factor []float64) *fitted {
-	best := f.fit(points, factor)
-	for range 3 {
-		if best == nil || len(factor) < 2 {
-			return best
+	own := make([][]point, len(factor))
+	most := 0
+	for i := range points {
+		m := points[i].model
+		if own[m] = append(own[m], points[i]); len(own[m]) > len(own[most]) {
+			most = m
 		}
+	}
+	if len(factor) < 2 {
+		return f.fit(points, factor)
+	}
+	best := f.fit(own[most], factor)
+	if best == nil {
+		return nil
+	}
+	best.loss = math.Inf(1)
+	for range 3 {
 		factor = slices.Clone(factor)
-		for m := 1; m < len(factor); m++ {
-			var own []point
-			for i := range points {
-				if points[i].model == m {
-					own = append(own, points[i])
-				}
+		for m := range factor {
+			if m != most {
+				factor[m] = best.factorOf(own[m], m)
 			}
-			factor[m] = best.factorOf(own, m)
 		}
 		next := f.fit(points, factor)
 		if next == nil || next.loss >= best.loss {
@@ -144,7 +156,7 @@ func (f form) fitModels(points []point, factor []float64) *fitted {
 	return best
 }
 
-// factorOf is the speed of a model, the first being 1, that its points suit best
+// factorOf is the speed of a model beside the others that its points suit best
 // (golden section over a factor of 30 either way).
 func (f *fitted) factorOf(own []point, m int) float64 {
 	trial := *f
@@ -286,6 +298,25 @@ func (l *learned) spread() {
 	l.krige = newKriging(l.points, residuals, errs, sum/n)
 }
 
+// beyondOwn is how many doublings a point is beyond the sizes that were measured of
+// its own model of GPU, or one level, where only other models were.
+func (l *learned) beyondOwn(p *point) float64 {
+	if len(l.models) < 2 {
+		return 0
+	}
+	narrowest, widest, farthest := math.Inf(1), 0.0, Island
+	for i := range l.points {
+		if q := &l.points[i]; q.model == p.model {
+			narrowest, widest, farthest = min(narrowest, q.width), max(widest, q.width), max(farthest, q.level)
+		}
+	}
+	out := max(math.Log2(p.width/widest), math.Log2(narrowest/p.width), 0)
+	if p.width > 1 && p.level > farthest {
+		out++
+	}
+	return out
+}
+
 // drift is the relative error that a doubling beyond the sizes measured adds: the
 // less, the more sizes were measured that far apart.
 func (l *learned) drift(p *point) float64 {
@@ -314,5 +345,6 @@ func (l *learned) at(p *point) (log, wrong float64) {
 	if p.width > 1 && p.level > l.farthest {
 		step = priorError
 	}
-	return math.Log(all) + shift, math.Sqrt(variance + drift*drift + step*step + leastError*leastError)
+	other := modelDrift * l.beyondOwn(p)
+	return math.Log(all) + shift, math.Sqrt(variance + drift*drift + step*step + other*other + leastError*leastError)
 }
