@@ -96,8 +96,9 @@ func (c *cycle) yields(h preempt.Hold) {
 func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	y, now := c.yield, c.views[viewNow]
 	problem := preempt.Problem{State: now.State, GPUs: g.gpus}
-	var of []int // the gang of each victim
-	at := map[int]int{}
+	of := make([]int, 0, len(y.gangs))      // the gang of each victim
+	at := make(map[int]int, len(y.gangs)/8) // those after which others go
+	problem.Victims = make([]preempt.Victim, 0, len(y.gangs))
 	for i := range y.gangs {
 		if v := &y.gangs[i]; !y.taken[i] && c.mayTake(j, g, v) && y.hasAfter(v, at) {
 			victim := preempt.Victim{Cost: v.price(), After: -1}
@@ -105,7 +106,9 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 				victim.After = at[v.after]
 			}
 			victim.Holds = y.unpromised(v.holds)
-			at[i] = len(of)
+			if i+1 < len(y.gangs) && y.gangs[i+1].after == i {
+				at[i] = len(of)
+			}
 			of = append(of, i)
 			problem.Victims = append(problem.Victims, victim)
 		}
@@ -178,9 +181,8 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 		return false
 	}
 	policy := c.yield.policy
-	may, _ := c.yield.rights.MayDisplace(j, victim)
-	if !may {
-		if may, _ = c.overstays(j, victim); !may {
+	if !c.yield.rights.MayDisplace(j, victim) {
+		if may, _ := c.overstays(j, victim); !may {
 			if may, _ = c.outranks(j, victim); !may {
 				return false
 			}

@@ -43,19 +43,38 @@ func (c *cycle) rights(gap int) preempt.Rights {
 func (c *cycle) limited() bool { return c.ledger != nil && c.accounts.tree.Limited }
 
 // MayDisplace implements preempt.Rights.
-func (r *quotaRights) MayDisplace(preemptor, victim *model.Job) (bool, string) {
+func (r *quotaRights) MayDisplace(preemptor, victim *model.Job) bool {
 	tree := r.c.accounts.tree
 	claimant, other := tree.HomeOf(preemptor), tree.HomeOf(victim)
-	if least := tree.MinRun(other); !victim.Started.IsZero() && r.c.now.Sub(victim.Started) < least {
-		return false, fmt.Sprintf("it has run for %s only; its queue grants %s", r.c.now.Sub(victim.Started).Round(time.Second), least)
+	switch {
+	case r.tooFresh(victim, tree.MinRun(other)):
+		return false
+	case claimant.SameQueue(other):
+		return r.byPriority.Beyond(tree.Priority(preemptor), tree.Priority(victim))
+	case !r.borrowers[keyOf(victim)]:
+		return false
 	}
-	if claimant.SameQueue(other) {
-		x, y := *preemptor, *victim
-		x.Priority, y.Priority = tree.Priority(preemptor), tree.Priority(victim)
-		return r.byPriority.MayDisplace(&x, &y)
+	may, _ := r.c.ledger.Reclaim(claimant, r.c.asking, other)
+	return may
+}
+
+// Why implements preempt.Rights.
+func (r *quotaRights) Why(preemptor, victim *model.Job) string {
+	tree := r.c.accounts.tree
+	claimant, other := tree.HomeOf(preemptor), tree.HomeOf(victim)
+	switch least := tree.MinRun(other); {
+	case r.tooFresh(victim, least):
+		return fmt.Sprintf("it has run for %s only; its queue grants %s", r.c.now.Sub(victim.Started).Round(time.Second), least)
+	case claimant.SameQueue(other):
+		return r.byPriority.Words(tree.Priority(preemptor), tree.Priority(victim))
+	case !r.borrowers[keyOf(victim)]:
+		return fmt.Sprintf("it is within the guarantee of queue %s", tree.Name(other))
 	}
-	if !r.borrowers[keyOf(victim)] {
-		return false, fmt.Sprintf("it is within the guarantee of queue %s", tree.Name(other))
-	}
-	return r.c.ledger.Reclaim(claimant, r.c.asking, other)
+	_, why := r.c.ledger.Reclaim(claimant, r.c.asking, other)
+	return why
+}
+
+// tooFresh reports whether a job has not run for as long as its queue grants.
+func (r *quotaRights) tooFresh(victim *model.Job, least time.Duration) bool {
+	return !victim.Started.IsZero() && r.c.now.Sub(victim.Started) < least
 }

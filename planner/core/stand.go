@@ -221,11 +221,11 @@ func (c *cycle) byClass(p preempt.Policy) preempt.Policy {
 
 // mayBecause says why a job may displace another one.
 func (c *cycle) mayBecause(j, victim *model.Job) string {
-	may, why := c.yield.rights.MayDisplace(j, victim)
-	if may {
-		return why
+	if c.yield.rights.MayDisplace(j, victim) {
+		return c.yield.rights.Why(j, victim)
 	}
-	if may, why = c.overstays(j, victim); !may {
+	may, why := c.overstays(j, victim)
+	if !may {
 		_, why = c.outranks(j, victim)
 	}
 	return why

@@ -89,8 +89,10 @@ func (p Policy) WithDefaults() Policy {
 // Rights say who may take room from whom.
 type Rights interface {
 	// MayDisplace reports whether victim must give way to preemptor if that
-	// needs its room; reason says why, or why not.
-	MayDisplace(preemptor, victim *model.Job) (may bool, reason string)
+	// needs its room.
+	MayDisplace(preemptor, victim *model.Job) bool
+	// Why says why it must, or why not.
+	Why(preemptor, victim *model.Job) string
 }
 
 // ByPriority are the rights of the higher priority.
@@ -100,11 +102,25 @@ type ByPriority struct {
 }
 
 // MayDisplace implements Rights.
-func (r ByPriority) MayDisplace(preemptor, victim *model.Job) (bool, string) {
-	if preemptor.Priority-victim.Priority >= max(1, r.Gap) {
-		return true, fmt.Sprintf("priority %d against %d", preemptor.Priority, victim.Priority)
+func (r ByPriority) MayDisplace(preemptor, victim *model.Job) bool {
+	return r.Beyond(preemptor.Priority, victim.Priority)
+}
+
+// Why implements Rights.
+func (r ByPriority) Why(preemptor, victim *model.Job) string {
+	return r.Words(preemptor.Priority, victim.Priority)
+}
+
+// Beyond reports whether one priority may displace the other.
+func (r ByPriority) Beyond(preemptor, victim int) bool { return preemptor-victim >= max(1, r.Gap) }
+
+// Words says why one priority may displace the other, or why not.
+func (r ByPriority) Words(preemptor, victim int) string {
+	text := fmt.Sprintf("priority %d against %d", preemptor, victim)
+	if r.Beyond(preemptor, victim) {
+		return text
 	}
-	return false, fmt.Sprintf("priority %d against %d; a gap of %d is wanted", preemptor.Priority, victim.Priority, max(1, r.Gap))
+	return text + fmt.Sprintf("; a gap of %d is wanted", max(1, r.Gap))
 }
 
 // Exempt says why a job gives way to nobody at this time, or not to this one;

@@ -33,8 +33,9 @@ func TestByPriority(t *testing.T) {
 	}{
 		{0, 50, 50, false}, {0, 51, 50, true}, {10, 59, 50, false}, {10, 60, 50, true}, {10, 40, 50, false},
 	} {
-		got, why := ByPriority{tt.gap}.MayDisplace(&model.Job{Priority: tt.preemptor}, &model.Job{Priority: tt.victim})
-		if got != tt.want || why == "" {
+		r, a, b := ByPriority{tt.gap}, &model.Job{Priority: tt.preemptor}, &model.Job{Priority: tt.victim}
+		got, why := r.MayDisplace(a, b), r.Why(a, b)
+		if got != tt.want || strings.Contains(why, "is wanted") == tt.want {
 			t.Errorf("gap %d, %d against %d: %t (%s), want %t", tt.gap, tt.preemptor, tt.victim, got, why, tt.want)
 		}
 	}
