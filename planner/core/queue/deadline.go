@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/share"
 )
 
@@ -78,11 +79,10 @@ type Promise struct {
 	Why string
 }
 
-// Promises says of each of a Situation's jobs whether its deadline can be met.
-// displaces: jobs that run without need may be displaced; else everybody keeps
-// what he has until he ends.
-func (d Deadline) Promises(s Situation, displaces bool) []Promise {
-	d = d.WithDefaults()
+// Promises says of each of a Situation's jobs whether its deadline can be met. What
+// runs and may not be displaced keeps what it has until it ends.
+func (d Deadline) Promises(s Situation, p preempt.Policy) []Promise {
+	d, p = d.WithDefaults(), p.WithDefaults()
 	out := make([]Promise, len(s.Jobs))
 	var tasks []share.Task
 	var of []int
@@ -98,7 +98,7 @@ func (d Deadline) Promises(s Situation, displaces bool) []Promise {
 		out[i].Why = why
 		switch {
 		case why == "" && !e.Job.Deadline.IsZero():
-		case e.Running && (!displaces || e.Job.Preempt == model.PreemptNever || e.Priority > highest):
+		case e.Running && (e.stays(p) || e.Priority > highest):
 			task = firm(e, task.Work)
 		default:
 			continue
@@ -154,6 +154,11 @@ func (d Deadline) task(e *Entry, now time.Time) (t share.Task, why string) {
 	return t, why
 }
 
+// stays reports whether a job that runs can be displaced by nobody.
+func (e *Entry) stays(p preempt.Policy) bool {
+	return !p.Enabled || e.Job.Preempt == model.PreemptNever || len(e.Job.Preempted) >= p.MaxPerJob
+}
+
 // firm is a job that keeps what it has for so long.
 func firm(e *Entry, work float64) share.Task {
 	return share.Task{Firm: true, Members: 1, GPUs: e.Held, Work: work}
@@ -200,15 +205,15 @@ const promised = -1e12
 
 type deadlines struct {
 	Deadline
-	displaces bool
+	preempt preempt.Policy
 }
 
-func newDeadline(p Policy) Discipline { return deadlines{p.Deadline, p.Preempt.Enabled} }
+func newDeadline(p Policy) Discipline { return deadlines{p.Deadline, p.Preempt} }
 
 // Stand implements Discipline.
 func (d deadlines) Stand(s Situation) []Standing {
 	out := make([]Standing, len(s.Jobs))
-	promises := d.Promises(s, d.displaces)
+	promises := d.Promises(s, d.preempt)
 	for i, p := range promises {
 		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members}
 		switch {

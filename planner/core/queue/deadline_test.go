@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/speed"
 )
 
@@ -83,6 +84,8 @@ func TestDeadlinePromises(t *testing.T) {
 		"unless it gives way": {plain, 8, []Entry{runs(due("r", 4, 5, 0), 1), due("a", 8, 1, 3)}, true, []string{"", "met|"}},
 		"it may not be told to": {plain, 8, []Entry{func() Entry { e := runs(due("r", 4, 5, 0), 1); e.Job.Preempt = model.PreemptNever; return e }(), due("a", 8, 1, 3)}, true, []string{
 			"", "|it cannot meet"}},
+		"nor too often": {plain, 8, []Entry{func() Entry { e := runs(due("r", 4, 5, 0), 1); e.Job.Preempted = make([]model.Preempted, 5); return e }(), due("a", 8, 1, 3)}, true, []string{
+			"", "|it cannot meet"}},
 		"it has a higher priority": {plain, 8, []Entry{func() Entry { e := runs(due("r", 4, 5, 0), 1); e.Priority = 9; return e }(), due("a", 8, 1, 3)}, true, []string{
 			"", "|it cannot meet"}},
 		"nobody knows when it ends": {plain, 8, []Entry{runs(due("r", 4, 0, 0), 1), due("a", 8, 1, 3)}, false, []string{
@@ -103,7 +106,7 @@ func TestDeadlinePromises(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := tt.deadline.Promises(Situation{Now: deadlineNow, GPUs: tt.gpus, Jobs: tt.jobs}, tt.displaces)
+			got := tt.deadline.Promises(Situation{Now: deadlineNow, GPUs: tt.gpus, Jobs: tt.jobs}, preempt.Policy{Enabled: tt.displaces})
 			for i, p := range got {
 				kind := ""
 				switch {
@@ -222,7 +225,7 @@ func TestDeadlineStandings(t *testing.T) {
 			t.Errorf("twice: %s", cmp.Diff(got, again))
 		}
 		sum := 0
-		for i, promise := range p.Deadline.Promises(s, p.Preempt.Enabled) {
+		for i, promise := range p.Deadline.Promises(s, p.Preempt) {
 			e, st := &s.Jobs[i], got[i]
 			if promise.Urgent && !promise.Met || st.Class == classUrgent && !promise.Met || promise.Met && (e.Job.Deadline.IsZero() || !e.Left.Known) {
 				t.Errorf("%s: %+v of %+v", e.Job.ID, st, promise)
@@ -267,9 +270,9 @@ func benchSituation() Situation {
 
 func BenchmarkDeadlineStand(b *testing.B) {
 	s := benchSituation()
-	for _, preempt := range []bool{false, true} {
-		b.Run(fmt.Sprintf("jobs=10000/preempt=%t", preempt), func(b *testing.B) {
-			d := deadlines{Deadline{}, preempt}
+	for _, enabled := range []bool{false, true} {
+		b.Run(fmt.Sprintf("jobs=10000/preempt=%t", enabled), func(b *testing.B) {
+			d := deadlines{Deadline{}, preempt.Policy{Enabled: enabled}}
 			for b.Loop() {
 				d.Stand(s)
 			}

@@ -283,7 +283,7 @@ func (k *kinds) group(s *Situation, steps float64, most int) bool {
 	sum := map[int]int{}
 	for i := range s.Jobs {
 		e := &s.Jobs[i]
-		gpus := max(e.Asked, 1)
+		gpus := max(e.Asked, e.Held, 1)
 		key := kindKey(gpus, k.speeds[i], steps)
 		at, there := kind[key]
 		if !there {

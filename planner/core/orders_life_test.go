@@ -1,0 +1,181 @@
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// course is a cluster over time: jobs come, are decided on every five minutes,
+// stop at once when they are to give way, and end when they have run for as long
+// as they said.
+type course struct {
+	t      *rapid.T
+	policy Policy
+	s      *model.Snapshot
+	coming []model.Job
+	// promised are the deadlines that jobs were promised, late those broken.
+	promised map[string]time.Time
+	late     []string
+	gaveWay  int
+}
+
+const lifeStep = 5 * time.Minute
+
+// run goes on until all jobs have ended.
+func (c *course) run() {
+	for step := 0; len(c.s.Jobs)+len(c.coming) > 0; step++ {
+		if step > 600 {
+			c.t.Fatalf("%d jobs never end", len(c.s.Jobs)+len(c.coming))
+		}
+		c.s.Now = testNow.Add(time.Duration(step) * lifeStep)
+		c.end()
+		for len(c.coming) > 0 && !c.coming[0].Submitted.After(c.s.Now) {
+			c.s.Jobs, c.coming = append(c.s.Jobs, c.coming[0]), c.coming[1:]
+		}
+		if c.decide() { // who has made room is placed at once
+			c.decide()
+		}
+	}
+}
+
+func ran(j *model.Job, now time.Time) time.Duration {
+	if j.State != model.StateRunning {
+		return j.Ran
+	}
+	return j.Ran + now.Sub(j.Started)
+}
+
+func (c *course) end() {
+	c.s.Jobs = slices.DeleteFunc(c.s.Jobs, func(j model.Job) bool {
+		over := ran(&j, c.s.Now) >= j.Duration
+		if by, ok := c.promised[j.ID]; over && ok && c.s.Now.After(by) {
+			c.late = append(c.late, fmt.Sprintf("%s was promised %s and ended at %s", j.ID, by.Sub(testNow), c.s.Now.Sub(testNow)))
+		}
+		return over
+	})
+}
+
+func (c *course) job(id string) *model.Job {
+	return &c.s.Jobs[slices.IndexFunc(c.s.Jobs, func(j model.Job) bool { return j.ID == id })]
+}
+
+// decide carries a plan out, and reports whether somebody gave way.
+func (c *course) decide() bool {
+	plan := mustDecide(c.t, c.s, c.policy)
+	if faults := planFaults(c.s, plan); len(faults) > 0 {
+		c.t.Fatalf("%s at %s: %s", c.policy.Order, c.s.Now.Sub(testNow), strings.Join(faults, "; "))
+	}
+	for _, p := range plan.Preemptions {
+		c.stop(&p)
+	}
+	for _, d := range plan.Decisions {
+		j := c.job(d.Job)
+		if strings.Contains(d.Detail.Standing, "it can meet") || strings.Contains(d.Detail.Standing, "it has to begin now") {
+			c.promised[j.ID] = j.Deadline
+		}
+		if d.Action == model.ActionAdmit {
+			j.State, j.Members, j.Started = model.StateRunning, d.Members, c.s.Now
+		}
+	}
+	return len(plan.Preemptions) > 0
+}
+
+// stop stops a gang, whole, which has a reason and has had its turn.
+func (c *course) stop(p *model.Preemption) {
+	c.gaveWay++
+	j := c.job(p.Job)
+	turn := c.s.Now.Sub(j.Started)
+	switch {
+	case len(p.Members) != len(j.Members):
+		c.t.Errorf("%s gives %d of %d members", p.Job, len(p.Members), len(j.Members))
+	case !strings.Contains(p.Reason, " against "):
+		c.t.Errorf("%s: reason %q", p.Job, p.Reason)
+	case c.policy.Order != queue.OrderDeadline && turn < 30*time.Minute:
+		c.t.Errorf("%s gives way after %s", p.Job, turn)
+	case c.policy.Order == queue.OrderDeadline && slices.ContainsFunc(c.job(p.For.ID).Preempted, func(g model.Preempted) bool { return g.By == p.Job }):
+		c.t.Errorf("%s gives way to %s, which it displaced", p.Job, p.For.ID)
+	}
+	if _, ok := c.promised[p.Job]; ok && len(c.s.Nodes) == 1 && c.policy.Order == queue.OrderDeadline {
+		c.t.Errorf("%s was promised its deadline and gives way: %s", p.Job, p.Reason)
+	}
+	j.Preempted = append(j.Preempted, model.Preempted{At: c.s.Now, By: p.For.ID})
+	j.AttainedGPUs += turn.Seconds() * float64(len(j.Members)*len(j.Members[0].GPUs))
+	j.Ran, j.Accounted, j.State, j.Members = j.Ran+turn, c.s.Now, model.StateQueued, nil
+}
+
+// anyCourse draws jobs on one node, or on several with two models of GPUs.
+func anyCourse(t *rapid.T, order string, nodes int) *course {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	c := &course{t: t, policy: withOrder(order), promised: map[string]time.Time{}, s: &model.Snapshot{Now: testNow, Levels: []string{"rack"}}}
+	for i := range nodes {
+		n := model.Node{ID: fmt.Sprint("n", i), Levels: map[string]string{"rack": fmt.Sprint("r", i/2)}}
+		for g := range 4 {
+			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprint(i, ".", g), Vendor: "nvidia", Type: "gpu", Model: []string{"A", "B"}[i%2], Island: g / 2})
+		}
+		c.s.Nodes = append(c.s.Nodes, n)
+	}
+	for i := range 2 + rng.IntN(8) {
+		count := 1 + rng.IntN(min(nodes, 2))
+		j := model.Job{ID: fmt.Sprint("j", i), Type: "batch", State: model.StateQueued, Gang: model.GangJob, Submitted: testNow.Add(time.Duration(rng.IntN(24)) * lifeStep),
+			Duration: time.Duration(1+rng.IntN(20)) * lifeStep,
+			Groups:   []model.TaskGroup{{Name: "g", Count: count, Devices: []model.DeviceAsk{{Name: "gpu", Count: 1 + rng.IntN(4)}}}}}
+		if rng.IntN(2) == 0 {
+			j.Deadline = j.Submitted.Add(j.Duration + time.Duration(rng.IntN(40))*lifeStep)
+		}
+		if nodes > 1 && count == 1 && rng.IntN(2) == 0 {
+			j.Models = []model.ModelSpeed{{Name: "A", Speed: 1}, {Name: "B", Speed: float64(1 + rng.IntN(4))}}
+		}
+		c.coming = append(c.coming, j)
+	}
+	slices.SortStableFunc(c.coming, func(a, b model.Job) int { return a.Submitted.Compare(b.Submitted) })
+	return c
+}
+
+// Whatever comes, nothing is oversubscribed, gangs start and stop whole, who gives
+// way has had its turn and hears a reason, and all jobs end. By deadline nobody
+// displaces whom he gave way to.
+func TestOrdersOverTime(t *testing.T) {
+	for _, order := range []string{queue.OrderDeadline, queue.OrderFTF, queue.OrderMaxMin} {
+		t.Run(order, func(t *testing.T) {
+			gaveWay := 0
+			rapid.Check(t, func(t *rapid.T) {
+				c := anyCourse(t, order, 2)
+				c.run()
+				gaveWay += c.gaveWay
+			})
+			t.Logf("%d times somebody gave way", gaveWay)
+			if gaveWay == 0 {
+				t.Error("nobody ever gave way")
+			}
+		})
+	}
+}
+
+// On one node, where the plan sees all there is, each promise is kept.
+func TestDeadlinesArePromised(t *testing.T) {
+	promised, gaveWay := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := anyCourse(t, queue.OrderDeadline, 1)
+		for i := range c.coming {
+			c.coming[i].Groups[0].Count = 1
+		}
+		c.run()
+		for _, late := range c.late {
+			t.Error(late)
+		}
+		promised, gaveWay = promised+len(c.promised), gaveWay+c.gaveWay
+	})
+	t.Logf("%d promises kept; %d times somebody gave way", promised, gaveWay)
+	if promised == 0 || gaveWay == 0 {
+		t.Errorf("%d promises, %d gave way", promised, gaveWay)
+	}
+}
