@@ -241,5 +241,9 @@ func (d *Daemon) remember(v *observe.View, out outcome) {
 		d.log.Info("resized", "namespace", r.Namespace, "job", r.Job, "action", r.Action, "from", r.From, "to", r.To, "reason", r.Reason)
 	}
 	d.metrics.plan(fresh)
+	d.metrics.stand(plan.Queues)
+	if !d.cfg.ObserveOnly {
+		d.metrics.carried(plan)
+	}
 	d.decisions.record(v, plan, out.problems)
 }

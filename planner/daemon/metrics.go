@@ -15,6 +15,7 @@ import (
 // metrics are the planner's, in a registry of its own.
 type metrics struct {
 	registry *prometheus.Registry
+	planMetrics
 
 	decisions      *prometheus.CounterVec
 	decideSeconds  prometheus.Histogram
@@ -90,6 +91,7 @@ func newMetrics() *metrics {
 		m.leader, m.nomadUp, m.jobs, m.gpus, m.nodes, m.warnings,
 		m.gangStarts, m.startSpread, m.barrierSeconds, m.memberFailures,
 	)
+	m.planMetrics = newPlanMetrics(m.registry)
 	return m
 }
 
