@@ -66,6 +66,9 @@ const (
 	// ScenarioReclaim: what is borrowed gives way as soon as its owner asks, and
 	// goes on when he has done.
 	ScenarioReclaim = "reclaim"
+	// ScenarioBackfill: a gang is told when it starts; what ends before then is
+	// placed where it will be, and what does not waits.
+	ScenarioBackfill = "backfill"
 	// ScenarioElastic: a gang grows and shrinks; its other members run on.
 	ScenarioElastic = "elastic"
 	// ScenarioGoOn: a member of an elastic gang fails, and then for good; the
@@ -120,6 +123,7 @@ var scenarios = map[string]scenario{
 	ScenarioDefrag:        {play: (*run).playDefrag, driver: true, configure: moves},
 	ScenarioQuota:         {play: (*run).playQuota, configure: twoTeams},
 	ScenarioReclaim:       {play: (*run).playReclaim, configure: reclaims},
+	ScenarioBackfill:      {play: (*run).playBackfill, configure: backfills},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
