@@ -44,6 +44,8 @@ type ahead struct {
 	curves map[curveKey]*curve
 	// members is what each node takes by a time, for the gang that is looked at.
 	members []int32
+	// minded are when maintenances begin for which nothing is closed yet.
+	minded []time.Duration
 	// work is how many more times it is looked up what a node takes.
 	work int
 	// timed is set once some of the time given away comes back.
@@ -69,6 +71,8 @@ type step struct {
 type booking struct {
 	from, until time.Duration
 	claim       topo.Claim
+	// lead is from how long before who does not say how long he runs keeps clear.
+	lead time.Duration
 	// closed: the whole node is.
 	closed bool
 	// kept: it is for a gang that waits, until it starts.
@@ -86,16 +90,37 @@ type booking struct {
 const maxWork = 400_000
 
 // looksAhead reports whether anything is known of the time to come.
-func (c *cycle) looksAhead() bool { return c.timed || c.endings > 0 }
-
-// anyTimed reports whether it is known of any job how long it runs.
-func (p *Prepared) anyTimed() bool {
-	for _, j := range p.jobs {
-		if runs, _ := p.expected(j); runs < eternity {
-			return true
+func (p *Prepared) looksAhead() bool {
+	if p.timed < 0 {
+		p.timed = 0
+		for _, j := range p.jobs {
+			p.timed += countTimed(j)
 		}
 	}
-	return false
+	return p.timed+p.endings+len(p.apart) > 0 || p.policy.Backfill.DefaultDuration > 0
+}
+
+// countTimed counts the jobs that say how long they run, or of which it is known.
+func countTimed(jobs ...*model.Job) (n int) {
+	for _, j := range jobs {
+		if j.Type != typeService && j.Duration+j.Estimate > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// setEnding notes whether anything on a node ends at a time that is known.
+func (p *Prepared) setEnding(node int32) {
+	known := slices.ContainsFunc(p.held[node], func(h holder) bool { return p.endIsKnown(&h) })
+	if known == p.ending[node] {
+		return
+	}
+	if p.ending[node] = known; known {
+		p.endings++
+	} else {
+		p.endings--
+	}
 }
 
 func (c *cycle) openAhead() *ahead {
@@ -296,7 +321,12 @@ func (a *ahead) row(node int32, at, runs time.Duration, w who) topo.Row {
 	if runs < eternity-at {
 		over = at + runs
 	}
-	meets := func(b *booking) bool { return w.minds(b) && b.from < over && b.until > at && b.from < b.until }
+	meets := func(b *booking) bool {
+		if b.lead > 0 && runs == eternity && b.from-b.lead > at {
+			return false
+		}
+		return w.minds(b) && b.from < over && b.until > at && b.from < b.until
+	}
 	for i := range list {
 		b := &list[i]
 		if !meets(b) {

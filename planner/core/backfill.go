@@ -105,7 +105,7 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	if a == nil || g.grown > 0 || len(a.bounds) == 0 && g.queue == "" {
 		return place.Result{}, false
 	}
-	if g.queue == "" && a.bounds[len(a.bounds)-1] < g.runs {
+	if g.queue == "" && a.bounds[len(a.bounds)-1] < g.runs && !a.overlooks(g.runs) {
 		return place.Result{}, false
 	}
 	a.sync()

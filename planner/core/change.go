@@ -118,9 +118,14 @@ func (p *Prepared) putRest(s *model.Snapshot) {
 
 // putPolicy replaces how the queue is worked.
 func (p *Prepared) putPolicy(policy Policy) {
-	tree := p.policy.NeedsTree()
+	tree, ends := p.policy.NeedsTree(), p.policy.Backfill.DefaultDuration
 	p.policy = policy
 	p.pending = nil
+	if p.tree != nil && ends != policy.Backfill.DefaultDuration {
+		for node := range p.held {
+			p.setEnding(int32(node))
+		}
+	}
 	if p.tree != nil && tree != policy.NeedsTree() {
 		p.reopenAccounts()
 	}

@@ -98,6 +98,9 @@ func (a *ahead) jumpsOf(k curveKey, node int32, runs time.Duration, w who, out [
 		if b.from > 0 && runs < b.from {
 			times = append(times, b.from-runs+1) // what starts then would run into it
 		}
+		if b.lead > 0 && runs == eternity && b.from > b.lead {
+			times = append(times, b.from-b.lead)
+		}
 	}
 	slices.Sort(times)
 	before := int32(0)

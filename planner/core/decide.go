@@ -74,6 +74,16 @@ type cycle struct {
 	// the view of all at the beginning.
 	ahead  *ahead
 	opened int
+	// uses is how the reservations stand, queuesApart the queues that capacity is
+	// kept for, guaranteed the jobs that go first, and evicting the maintenances for
+	// which what runs is stopped.
+	uses        []model.ReservationUse
+	queuesApart []string
+	guaranteed  map[jobKey]*model.ReservationUse
+	evicting    []*model.Reservation
+	// closing: nodes are closed for a while, and closed says for what.
+	closing bool
+	closed  map[int32]string
 	// yield is who gives way; nil until somebody asks.
 	yield *yield
 	// stands is how jobs stand in an order in which more than age counts.
@@ -95,6 +105,9 @@ type waitAnswer struct {
 	// known: what follows holds for every gang alike.
 	known bool
 	wait  wait
+	// queue and beside are the gang's queue, where it has standing capacity, and
+	// what is set apart from it.
+	queue, beside string
 }
 
 // sharedWait is what single members were told that wait for a node together.
@@ -241,8 +254,10 @@ func (c *cycle) placeUnit(g *gang) (place.Result, bool) {
 	if g.astray {
 		return place.Result{}, false
 	}
-	if r, ok := c.placeForGood(g); ok {
-		return r, true
+	if c.ahead == nil || g.grown > 0 || g.queue == "" && !c.ahead.overlooks(g.runs) {
+		if r, ok := c.placeForGood(g); ok {
+			return r, true
+		}
 	}
 	return c.placeInTime(g)
 }

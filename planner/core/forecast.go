@@ -315,7 +315,7 @@ func clock(t, now time.Time) string {
 // foretell adds to what a gang is told when it is expected to start, and books
 // that for those behind it.
 func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
-	if !w.forRoom || w.detail.Code == codePreempting || g.grown > 0 {
+	if !(w.forRoom || len(c.apart) > 0 && !w.never()) || w.detail.Code == codePreempting || g.grown > 0 || g.astray {
 		return
 	}
 	a := c.openAhead()

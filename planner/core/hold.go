@@ -39,10 +39,11 @@ type kept struct {
 // the gang gets its turn. Nothing is kept if the jobs ahead leave too little, nor
 // for a gang that runs already and would grow.
 func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
-	if why.code != "" || g.grown > 0 || len(c.holds) >= c.policy.Holds() {
+	first := c.guaranteed[keyOf(j)] != nil
+	if why.code != "" || g.grown > 0 || len(c.holds) >= c.policy.Holds() && !first {
 		return kept{}
 	}
-	if c.policy.Backfills() {
+	if c.policy.Backfills() || first {
 		if k, ok := c.reserve(j, g); ok {
 			return k
 		}

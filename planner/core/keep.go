@@ -23,8 +23,11 @@ func (p *Prepared) relist(old, now []*model.Job) {
 		p.wants = nil
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
-		p.pending, p.aged, p.some, p.shapes = nil, nil, [someCount]map[jobKey]*model.Job{}, nil
+		p.pending, p.aged, p.some, p.shapes, p.timed = nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
 		return
+	}
+	if p.timed >= 0 {
+		p.timed += countTimed(now...) - countTimed(old...)
 	}
 	if p.shapes != nil {
 		for _, j := range old {

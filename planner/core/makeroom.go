@@ -39,6 +39,7 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	}
 	y, now := c.yield, c.views[viewNow]
 	mark := now.State.Mark()
+	c.shun(g)
 	// What others have displaced is theirs first.
 	for _, others := range []bool{false, true} {
 		for _, l := range y.leaving {

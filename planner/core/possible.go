@@ -41,6 +41,7 @@ const maxKeyParts = 4
 // this plan.
 func (c *cycle) possibility(g *gang) possibility {
 	key, plain := keyOfGang(g)
+	plain = plain && len(c.queuesApart) == 0 // then the queue counts too
 	if plain {
 		if known, ok := c.possible[key]; ok {
 			return known
@@ -52,7 +53,7 @@ func (c *cycle) possibility(g *gang) possibility {
 	p := c.findPossibility(g)
 	switch {
 	case !plain:
-	case p.code != "":
+	case p.code != "" && !(c.closing && !p.never()):
 		c.possible[key] = p
 	default:
 		c.hopes[key] = p
@@ -74,10 +75,17 @@ func keyOfGang(g *gang) (possibleKey, bool) {
 }
 
 func (c *cycle) findPossibility(g *gang) possibility {
+	beside := true
 	for _, view := range []int{viewCalm, viewEmpty} {
-		if c.placeable(c.views[view], g) {
+		if !c.placeable(c.views[view], g) {
+			continue
+		}
+		if beside = c.besideApart(view, g); beside {
 			return possibility{view: view}
 		}
+	}
+	if !beside {
+		return possibility{code: codeBehind, view: viewEmpty}
 	}
 	whole := c.views[viewWhole]
 	if c.placeable(whole, g) {

@@ -61,8 +61,9 @@ type Prepared struct {
 	held    [][]holder
 	ending  []bool
 	endings int
-	// timed: of some job it is known how long it runs.
-	timed bool
+	// timed counts the jobs of which it is known how long they run; -1: to be
+	// counted again.
+	timed int
 	// views are the states that decisions are tried on.
 	views [viewCount]*place.Engine
 	// allocsOf are the allocations by job, made when a constraint asks.
@@ -76,6 +77,10 @@ type Prepared struct {
 	shapes map[wantKey]*place.Want
 	// some are the jobs of kinds that are few; nil: to be made again.
 	some [someCount]map[jobKey]*model.Job
+	// apart are the reservations, and apartNodes the nodes of each; nil: to be
+	// found again.
+	apart      []model.Reservation
+	apartNodes [][]int32
 	// possible remembers whether units fit into an emptier cluster.
 	possible map[possibleKey]possibility
 	// speeds are the curves of jobs, by what they were made of.
@@ -149,6 +154,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
 	p.levels, p.queues, p.demands = s.Levels, s.Queues, s.History.Demands
+	p.apart, p.apartNodes = s.Reservations, nil
 }
 
 // build derives everything from the nodes, jobs and allocs.
@@ -157,8 +163,8 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.divides = map[int32]bool{}
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
-	p.named = make([]namedSet, n)
-	p.ending, p.endings = make([]bool, n), 0
+	p.named, p.apartNodes = make([]namedSet, n), nil
+	p.ending, p.endings, p.timed = make([]bool, n), 0, -1
 	p.openAccounts()
 	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
@@ -230,12 +236,15 @@ func (c *cycle) decide() *model.Plan {
 	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(list))}
 	c.keepPlaces()
 	c.stand()
-	c.work(c.promisedFirst(c.inOrder(list)), plan)
+	c.setApart()
+	c.evict()
+	c.work(c.guaranteedFirst(c.promisedFirst(c.inOrder(list))), plan)
 	c.settleMoves()
 	plan.Repartitions = c.repartition(plan)
 	plan.Preemptions = c.yield.preemptions()
 	plan.Resizes = c.resize()
 	plan.Queues = c.report(plan)
+	plan.Reservations = c.reservations(plan)
 	return plan
 }
 
@@ -249,7 +258,6 @@ func (p *Prepared) queue() []*model.Job {
 			}
 		}
 		p.policy.Sort(p.queueTree(), p.pending)
-		p.timed = p.anyTimed()
 	}
 	return p.pending
 }

@@ -358,7 +358,7 @@ func (c *cycle) holderName(j *model.Job, job jobKey, alloc string) string {
 // awayList names the nodes that nothing may be placed on, with the reason.
 func (c *cycle) awayList() string {
 	var names []string
-	for _, m := range c.present {
+	for node, m := range c.present {
 		unhealthy := 0
 		for k := range m.GPUs {
 			if m.GPUs[k].Unhealthy != "" {
@@ -366,6 +366,8 @@ func (c *cycle) awayList() string {
 			}
 		}
 		switch {
+		case c.closed[int32(node)] != "":
+			names = append(names, fmt.Sprintf("%s (%s)", nodeName(m), c.closed[int32(node)]))
 		case m.Unschedulable != "":
 			names = append(names, fmt.Sprintf("%s (%s)", nodeName(m), m.Unschedulable))
 		case unhealthy > 0:

@@ -38,12 +38,7 @@ func (p *Prepared) setRows(node int32) {
 	calm, now := empty, empty
 	holders := p.findHolders(node)
 	p.held[node] = holders
-	if known := slices.ContainsFunc(holders, func(h holder) bool { return p.endIsKnown(&h) }); known != p.ending[node] {
-		p.ending[node] = known
-		if p.endings++; !known {
-			p.endings -= 2
-		}
-	}
+	p.setEnding(node)
 	for _, h := range holders {
 		take(&now, h)
 		if h.stays {

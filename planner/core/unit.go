@@ -113,6 +113,7 @@ func (c *cycle) prepare(j *model.Job, g *gang) {
 func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	u := &place.Unit{Topology: j.Topology, Within: topo.Root}
 	g.runs, _ = c.expected(j)
+	g.queue = c.apartFor(j)
 	distinct := false
 	for i, group := range g.groups {
 		part := place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])}

@@ -80,7 +80,8 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	key, plain := keyOfGang(g)
 	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
 	plain = plain && !c.mayPreempt(j, g)
-	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch {
+	beside := c.notBefore(g)
+	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.queue == g.queue && a.beside == beside {
 		return a.wait
 	}
 	if s, cl := c.shares[key], c.claims[key]; plain && s.known && s.epoch == c.epoch && s.node == cl.node && cl.left > 0 {
@@ -93,7 +94,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	switch {
 	case !plain:
 	case w.detail.Held == nil:
-		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w}
+		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w, queue: g.queue, beside: beside}
 	case epoch == c.epoch: // it shares what is kept already
 		c.shares[key] = sharedWait{waitAnswer{epoch: epoch, known: true, wait: w}, c.claims[key].node}
 	}
@@ -126,6 +127,13 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 			c.tellMade(g, made, &w)
 			return w
 		}
+	}
+	if text := c.notBefore(g); text != "" && (why.code == codeBehind || c.placeable(truth, g)) {
+		w.detail.Code, w.reason = codeBehind, fmt.Sprintf("needs %s%s, which would fit, but not beside %s", g.wants(), g.where(), text)
+		if w.forRoom && c.policy.Backfills() {
+			w.detail.Held = c.nodeIDs(c.keep(j, g, why).nodes)
+		}
+		return w
 	}
 	if len(c.holds) > 0 && c.placeable(truth, g) {
 		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), g.grown == 0

@@ -27,6 +27,7 @@ var required = map[string][]string{
 	"Member":      {"group", "index", "node"},
 	"Preempted":   {"at", "by"},
 	"Slice":       {"size", "level"},
+	"Reservation": {"name", "kind"},
 	"Backfill":    {"for", "start", "until"},
 	"ModelSpeed":  {"name", "speed"},
 	"SpeedPoint":  {"members", "rate"},

@@ -9,6 +9,8 @@ type Plan struct {
 	// Queues is how the queues stand once the plan is carried out, by path;
 	// empty where none are configured and the order is not one among queues.
 	Queues []QueueUse `json:"queues,omitempty"`
+	// Reservations is how the reservations stand, in the order of the snapshot.
+	Reservations []ReservationUse `json:"reservations,omitempty"`
 	// Preemptions are the gangs that give way to some of those that wait, in the
 	// order in which they are to be stopped.
 	Preemptions []Preemption `json:"preemptions,omitempty"`

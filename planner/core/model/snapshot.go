@@ -29,6 +29,8 @@ type Snapshot struct {
 	// Queues are the queues that jobs may be in. Without any, nothing limits
 	// what a queue uses.
 	Queues []Queue `json:"queues,omitempty"`
+	// Reservations set nodes or starts apart.
+	Reservations []Reservation `json:"reservations,omitempty"`
 	// History is what is known of jobs that have ended.
 	History History `json:"history,omitzero"`
 }

@@ -16,21 +16,22 @@ type kind string
 // The kinds. keep is what says nothing of anybody: hardware, and Caravan's own
 // words.
 const (
-	keep       kind = ""
-	hidden     kind = "hidden" // free text, whose words decide nothing
-	alloc      kind = "alloc"
-	class      kind = "class"
-	datacenter kind = "dc"
-	gpu        kind = "GPU"
-	group      kind = "group"
-	job        kind = "job"
-	level      kind = "domain"
-	namespace  kind = "namespace"
-	node       kind = "node"
-	nodeID     kind = "id"
-	pool       kind = "pool"
-	queuePath  kind = "queue"
-	task       kind = "task"
+	keep        kind = ""
+	hidden      kind = "hidden" // free text, whose words decide nothing
+	alloc       kind = "alloc"
+	class       kind = "class"
+	datacenter  kind = "dc"
+	gpu         kind = "GPU"
+	group       kind = "group"
+	job         kind = "job"
+	level       kind = "domain"
+	namespace   kind = "namespace"
+	node        kind = "node"
+	nodeID      kind = "id"
+	pool        kind = "pool"
+	queuePath   kind = "queue"
+	task        kind = "task"
+	reservation kind = "reservation"
 )
 
 // rules say what the strings of a snapshot are, by type and field; KEY is what
@@ -52,6 +53,8 @@ var rules = map[string]kind{
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
 	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep, "Job.Collective": keep,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
+	"Reservation.Name": reservation, "Reservation.Kind": keep, "Reservation.Nodes": nodeID, "Reservation.Level": keep,
+	"Reservation.Domain": level, "Reservation.Queue": queuePath,
 	"JobName.Namespace": namespace, "JobName.ID": job,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
 	"Division.GPU": gpu, "Division.Profiles": keep, "Division.State": keep, "Division.Why": hidden,

@@ -44,6 +44,7 @@ func scrub(r *Recording) (*Recording, names, error) {
 	}
 	s := newScrubber(r.Snapshot, out.Snapshot)
 	s.constraints()
+	s.reservations()
 	v := reflect.ValueOf(out.Snapshot).Elem()
 	table := collect(v)
 	walk(v, "", table.rename)
@@ -97,6 +98,36 @@ func tellKinds(from, to *model.Snapshot) {
 		}
 	}
 }
+
+// reservations lists the nodes that patterns and domains stand for: their names
+// are made anew.
+func (s *scrubber) reservations() {
+	levels := s.from.Levels
+	if len(levels) == 0 {
+		levels = model.DefaultLevels
+	}
+	for i := range s.to.Reservations {
+		old, r := &s.from.Reservations[i], &s.to.Reservations[i]
+		if len(old.Nodes) == 0 && old.Domain == "" {
+			continue
+		}
+		r.Nodes, r.Domain = nil, ""
+		if old.Domain != "" {
+			r.Level = ""
+		}
+		for k := range s.from.Nodes {
+			if n := &s.from.Nodes[k]; old.Covers(n, levels) {
+				r.Nodes = append(r.Nodes, n.ID)
+			}
+		}
+		if len(r.Nodes) == 0 {
+			r.Nodes = []string{noNode}
+		}
+	}
+}
+
+// noNode is no node's ID.
+const noNode = "none"
 
 func (s *scrubber) constraints() {
 	for i := range s.to.Jobs {
