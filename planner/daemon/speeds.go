@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +52,9 @@ type learned struct {
 	At        time.Time   `json:"at"` // of the last measurement
 	Tally     speed.Tally `json:"tally"`
 
-	index   uint64
+	index uint64
+	// samples is what was shown last, and version counts how often that changed.
+	samples []model.SpeedSample
 	version int
 	unsaved bool
 	saved   time.Time
@@ -102,6 +105,7 @@ func (s *speeds) load(ctx context.Context) error {
 			continue // it is written anew when something is learned
 		}
 		l.Tally.Clean()
+		l.samples = l.Tally.Samples()
 		s.kinds[kind{l.Namespace, l.Name}] = l
 	}
 	s.loaded = true
@@ -169,7 +173,7 @@ func (b backend) Speed(namespace, job string) *httpapi.Speed {
 
 // with is what is known of a job that declares so much itself.
 func (l *learned) with(declared *model.Speed) *model.Speed {
-	out := &model.Speed{Unit: l.Tally.Unit, Samples: l.Tally.Samples(), NoiseScale: l.Tally.NoiseScale, BaseBatch: l.Tally.BaseBatch}
+	out := &model.Speed{Unit: l.Tally.Unit, Samples: slices.Clone(l.samples), NoiseScale: l.Tally.NoiseScale, BaseBatch: l.Tally.BaseBatch}
 	if declared != nil {
 		out.Declared = declared.Declared
 	}
@@ -243,7 +247,32 @@ func (s *speeds) take(k kind, m speed.Measured, now time.Time) {
 	}
 	s.kinds[k] = l
 	l.At, l.unsaved = now, true
-	l.version++
+	if samples := l.Tally.Samples(); !samePace(l.samples, samples) {
+		l.samples = samples
+		l.version++
+	}
+}
+
+// samePace reports whether two lists of samples say the same for all purposes: a
+// decision is not to be made anew, nor a curve fitted, for each measurement.
+func samePace(a, b []model.SpeedSample) bool {
+	near := func(x, y, part float64) bool { return math.Abs(x-y) <= part*max(x, y) }
+	for i := range b {
+		s := &b[i]
+		at := slices.IndexFunc(a, func(o model.SpeedSample) bool {
+			return o.Members == s.Members && o.GPUs == s.GPUs && o.Model == s.Model && o.Level == s.Level && near(o.Batch, s.Batch, 0.05)
+		})
+		if at < 0 {
+			return false
+		}
+		o := &a[at]
+		few := s.Count <= speed.Window && 2*s.Count >= 3*o.Count
+		if few || !near(o.Rate, s.Rate, 0.01) || math.Abs(o.Spread-s.Spread) > 0.01+s.Spread/4 ||
+			!near(o.FetchS, s.FetchS, 0.05) || !near(o.PrepareS, s.PrepareS, 0.05) || !near(o.ComputeS, s.ComputeS, 0.05) {
+			return false
+		}
+	}
+	return len(a) == len(b)
 }
 
 // save writes what was learned, as far as that is due.

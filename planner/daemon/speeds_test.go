@@ -289,3 +289,32 @@ func TestSpeedsAreDecidedOn(t *testing.T) {
 		t.Errorf("told of a job that is not there: %+v", got)
 	}
 }
+
+// A job that goes on as it did is no news for a decision.
+func TestSamePace(t *testing.T) {
+	sample := func(members, count int, rate float64) model.SpeedSample {
+		return model.SpeedSample{Members: members, Rate: rate, Count: count, Spread: 0.02}
+	}
+	one := []model.SpeedSample{sample(1, 20, 10)}
+	stalls := sample(1, 21, 10)
+	stalls.FetchS = 0.2
+	tests := map[string]struct {
+		was, is []model.SpeedSample
+		want    bool
+	}{
+		"once more":             {one, []model.SpeedSample{sample(1, 21, 10.05)}, true},
+		"slower":                {one, []model.SpeedSample{sample(1, 21, 9.8)}, false},
+		"another size":          {one, []model.SpeedSample{sample(1, 20, 10), sample(2, 1, 19)}, false},
+		"forgotten":             {[]model.SpeedSample{sample(1, 20, 10), sample(2, 20, 19)}, one, false},
+		"the first few":         {[]model.SpeedSample{sample(1, 2, 10)}, []model.SpeedSample{sample(1, 3, 10)}, false},
+		"the twelfth":           {[]model.SpeedSample{sample(1, 11, 10)}, []model.SpeedSample{sample(1, 12, 10)}, true},
+		"it waits for its data": {one, []model.SpeedSample{stalls}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := samePace(test.was, test.is); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}

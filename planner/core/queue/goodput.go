@@ -4,7 +4,7 @@ import "math"
 
 // Goodput chooses the sizes of elastic gangs by what they make of their GPUs, each
 // measured by itself (Qiao et al., Pollux, OSDI 2021, section 4.2; Jayaram
-// Subramanya et al., Sia, SOSP 2023, section 3.4). A gang's speedup is its goodput
+// Subramanya et al., Sia, SOSP 2023). A gang's speedup is its goodput
 // (samples per second, each counting by what it is worth) by the goodput of its
 // fair share, the cluster's GPUs by the number of jobs. What is best is the largest
 // generalised mean of the speedups, with the power p = −1 as in Pollux, that is the

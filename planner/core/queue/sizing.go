@@ -19,7 +19,7 @@ import (
 // leastReturn is what a member of an elastic gang must add at least, as a part of
 // what one adds in the smallest gang: GPUs that do less are better left idle, for
 // whoever comes next (Or et al., Resource Elasticity in Distributed Deep Learning,
-// MLSys 2020, section 4: workers are added while their marginal gain is above a
+// MLSys 2020: workers are added while their marginal gain is above a
 // threshold).
 const leastReturn = 0.1
 
@@ -44,7 +44,10 @@ func (e *Entry) elastic() bool { return e.Max > 0 && e.GPUsPerMember > 0 }
 // members each add enough.
 func gangSizeOf(e *Entry, p Policy, gpus int) *gangSize {
 	least := max(e.Min, 1)
-	most := max(min(e.Max, gpus/e.GPUsPerMember), least)
+	// Of what is far beyond the sizes known nothing is known: a gang at most
+	// doubles at a time (as in Pollux, section 4).
+	known := max(e.Speed.Explored(), e.Members, e.Count)
+	most := max(min(e.Max, gpus/e.GPUsPerMember, 2*known), least)
 	g := &gangSize{e: e, claim: claim{each: e.GPUsPerMember, sizes: sizesOf(least, most, e.Members, e.Count)}}
 	rate := func(n int) float64 { return e.Speed.Goodput(e.Speed.Sized(n, n*e.GPUsPerMember)).Rate }
 	g.rates = make([]float64, len(g.claim.sizes))

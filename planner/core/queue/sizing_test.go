@@ -132,8 +132,9 @@ func TestSizesWhy(t *testing.T) {
 		jobs []Entry
 		want string
 	}{
-		"declared": {[]Entry{sub(), lin()}, "3 of 1 to 4 members, 2.4 times as fast as 1 (give or take 22 %), one more adds 17 %"},
-		"unknown":  {[]Entry{{Job: &model.Job{}, Waiting: true, Asked: 2, Count: 1, Min: 1, Max: 2, GPUsPerMember: 2}}, "2 of 1 to 2 members, 2 times as fast as 1 if each GPU adds as much as the first, which nobody knows"},
+		"declared":                 {[]Entry{sub(), lin()}, "3 of 1 to 4 members, 2.4 times as fast as 1 (give or take 22 %), one more adds 17 %"},
+		"far beyond what is known": {[]Entry{{Job: &model.Job{}, Waiting: true, Asked: 1, Count: 1, Min: 1, Max: 8, GPUsPerMember: 1}}, "2 of 1 to 8 members, 2 times as fast as 1 if each GPU adds as much as the first, which nobody knows, one more adds 50 %"},
+		"unknown":                  {[]Entry{{Job: &model.Job{}, Waiting: true, Asked: 2, Count: 1, Min: 1, Max: 2, GPUsPerMember: 2}}, "2 of 1 to 2 members, 2 times as fast as 1 if each GPU adds as much as the first, which nobody knows"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,9 @@ type Curve struct {
 	// noise is the gradient noise scale and base the smallest batch, in samples;
 	// 0 is unknown.
 	noise, base float64
-	flat        Limit
+	// each is how many GPUs a member has.
+	each float64
+	flat Limit
 }
 
 // New makes the curve of what is known; nil for nothing. Relative is how fast
@@ -65,7 +67,7 @@ func New(s *model.Speed, relative []model.ModelSpeed) *Curve {
 	if s == nil {
 		return nil
 	}
-	c := &Curve{relative: relative}
+	c := &Curve{relative: relative, each: 1}
 	for i := range s.Samples {
 		if m := s.Samples[i]; m.Rate > 0 && !math.IsInf(m.Rate, 0) && m.Count > 0 {
 			c.samples = append(c.samples, m)
@@ -75,13 +77,12 @@ func New(s *model.Speed, relative []model.ModelSpeed) *Curve {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.GPUs, b.GPUs), cmp.Compare(a.Members, b.Members),
 			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.Rate, b.Rate))
 	})
-	each := 1.0 // GPUs of a member
 	if len(c.samples) > 0 {
-		each = configOf(&c.samples[0]).width() / float64(max(c.samples[0].Members, 1))
+		c.each = configOf(&c.samples[0]).width() / float64(max(c.samples[0].Members, 1))
 	}
 	for _, p := range s.Declared {
 		if p.Members > 0 && p.Rate > 0 {
-			c.declared = append(c.declared, declaredPoint{float64(p.Members) * each, p.Rate})
+			c.declared = append(c.declared, declaredPoint{float64(p.Members) * c.each, p.Rate})
 		}
 	}
 	slices.SortStableFunc(c.declared, func(a, b declaredPoint) int { return cmp.Compare(a.width, b.width) })
@@ -176,6 +177,22 @@ func (c *Curve) Sized(members, gpus int) Config {
 		out.Level = min(out.Level, Node)
 	}
 	return out
+}
+
+// Explored is the largest size, in members, of which something is known; 0 for
+// none.
+func (c *Curve) Explored() int {
+	if c == nil {
+		return 0
+	}
+	most := 0
+	for i := range c.samples {
+		most = max(most, c.samples[i].Members)
+	}
+	if n := len(c.declared); n > 0 {
+		most = max(most, int(math.Round(c.declared[n-1].width/c.each)))
+	}
+	return most
 }
 
 // modelError is how far the speed of a model of GPU is from what was said of it
