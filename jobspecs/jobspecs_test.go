@@ -106,7 +106,7 @@ func TestElasticAndDeadline(t *testing.T) {
 	if diff := cmp.Diff([]gangspec.Bounds{{Group: "trainer", Count: 2, Min: 1, Max: 3}}, spec("elastic.hcl").Groups); diff != "" {
 		t.Errorf("elastic (-want +got):\n%s", diff)
 	}
-	want := gangspec.Spec{Duration: 90 * time.Minute, DeadlineAfter: 8 * time.Hour, Preempt: gangspec.PreemptCheckpoint, Move: gangspec.MoveAllow, Checkpoint: 15 * time.Minute,
+	want := gangspec.Spec{Duration: 90 * time.Minute, DeadlineAfter: 8 * time.Hour, Preempt: gangspec.PreemptCheckpoint, Move: gangspec.MoveAllow, Collective: model.CollectiveRing, Checkpoint: 15 * time.Minute,
 		OnFailure: gangspec.FailureRestart, OnResize: gangspec.ResizeNotify}
 	if diff := cmp.Diff(want, spec("deadline.hcl"), cmpopts.IgnoreFields(gangspec.Spec{}, "Gang", "Queue", "Topology", "Groups")); diff != "" {
 		t.Errorf("deadline (-want +got):\n%s", diff)
