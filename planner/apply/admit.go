@@ -122,6 +122,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		rec.Members = append(rec.Members, s.Member)
 	}
 	rec.Members = append(rec.Members, fit...)
+	rec.Model = a.round.modelOf(rec.Members)
 	grown := j.grown(fit)
 	if len(grown) > 0 {
 		rec.Growth = rec.Growth.With(grown)

@@ -285,7 +285,7 @@ func (f *fakeNomad) modelNode(id string) model.Node {
 	}
 	for i := range gpusPerNode {
 		if !f.hidden[gpu(id, i)] {
-			out.GPUs = append(out.GPUs, model.GPU{UUID: gpu(id, i), Unhealthy: f.sick[gpu(id, i)]})
+			out.GPUs = append(out.GPUs, model.GPU{UUID: gpu(id, i), Model: "H100", Unhealthy: f.sick[gpu(id, i)]})
 		}
 	}
 	return out

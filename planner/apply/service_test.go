@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/apply"
@@ -25,8 +26,8 @@ func TestServiceIsKept(t *testing.T) {
 	v := f.view()
 	e.Execute(t.Context(), v, contend(f, v, func(model.Member) bool { return true }))
 	ran := v.Taken.Sub(admitted)
-	want := record.Service{GPUSeconds: 16 * ran.Seconds(), Ran: ran, At: v.Taken}
-	if got := f.records["default/low"].Service; got != want {
+	want := record.Service{GPUSeconds: 16 * ran.Seconds(), Ran: ran, RanByModel: map[string]time.Duration{"H100": ran}, At: v.Taken}
+	if got := f.records["default/low"].Service; !cmp.Equal(got, want) {
 		t.Errorf("after it gave way: %+v, want %+v", got, want)
 	}
 
@@ -36,7 +37,7 @@ func TestServiceIsKept(t *testing.T) {
 		v := f.view()
 		e.Execute(t.Context(), v, decide(f, v))
 	}
-	if got := f.records["default/low"].Service; got != want {
+	if got := f.records["default/low"].Service; !cmp.Equal(got, want) {
 		t.Errorf("while it waits: %+v, want %+v", got, want)
 	}
 	f.jobs["high"].Stop, f.jobs["high"].Status = ptr(true), ptr("dead")
@@ -58,9 +59,9 @@ func TestServiceIsKept(t *testing.T) {
 	if got.Phase != record.PhaseRunning {
 		t.Fatalf("low is %s: %s", got.Phase, got.Reason)
 	}
-	want.GPUs, want.Runs, want.At = 16, true, got.Admitted
+	want.GPUs, want.Model, want.Runs, want.At = 16, "H100", true, got.Admitted
 	want.ForgottenGPUSeconds, want.ForgottenRan = want.GPUSeconds, want.Ran
-	if got.Service != want {
+	if !cmp.Equal(got.Service, want) {
 		t.Errorf("placed again: %+v, want %+v", got.Service, want)
 	}
 }

@@ -239,6 +239,24 @@ func (r *round) node(id string) *model.Node {
 	return r.nodes[id]
 }
 
+// modelOf is the model of the first GPU that members have; "" if they have none, or
+// none that is known.
+func (r *round) modelOf(members []model.Member) string {
+	for i := range members {
+		m := &members[i]
+		n := r.node(m.Node)
+		if m.Ended || len(m.GPUs) == 0 || n == nil {
+			continue
+		}
+		for k := range n.GPUs {
+			if n.GPUs[k].UUID == m.GPUs[0] {
+				return n.GPUs[k].Model
+			}
+		}
+	}
+	return ""
+}
+
 func gpuCount(ids []string) string {
 	if len(ids) == 1 {
 		return "1 GPU"

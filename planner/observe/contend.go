@@ -15,7 +15,7 @@ func contend(j *model.Job, rec *record.Record) {
 	}
 	j.Backfilled = rec.Backfilled
 	s := &rec.Service
-	j.AttainedGPUs, j.Ran, j.Accounted = s.GPUSeconds, s.Ran, s.At
+	j.AttainedGPUs, j.Ran, j.RanByModel, j.Accounted = s.GPUSeconds, s.Ran, s.RanByModel, s.At
 	j.ForgottenGPUs, j.ForgottenRan = s.ForgottenGPUSeconds, s.ForgottenRan
 	j.Started, j.Preempted, j.Moving, j.Resized = rec.Admitted, rec.Preempted, rec.Moving, rec.Resizes
 	switch {

@@ -14,8 +14,9 @@ func TestContend(t *testing.T) {
 	at := time.Unix(5000, 0).UTC()
 	gave := []model.Preempted{{At: at, By: "x"}}
 	lent := &model.Backfill{For: model.JobName{ID: "y"}, Start: at.Add(time.Hour), Until: at.Add(time.Minute)}
-	service := record.Service{GPUSeconds: 100, Ran: time.Hour, GPUs: 4, Runs: true, At: at, ForgottenGPUSeconds: 40, ForgottenRan: time.Minute}
-	want := model.Job{Gang: model.GangGroup, Started: at, Preempted: gave, Backfilled: lent, AttainedGPUs: 100, Ran: time.Hour, Accounted: at, ForgottenGPUs: 40, ForgottenRan: time.Minute}
+	byModel := map[string]time.Duration{"H100": time.Minute}
+	service := record.Service{GPUSeconds: 100, Ran: time.Hour, RanByModel: byModel, GPUs: 4, Runs: true, At: at, ForgottenGPUSeconds: 40, ForgottenRan: time.Minute}
+	want := model.Job{Gang: model.GangGroup, Started: at, Preempted: gave, Backfilled: lent, AttainedGPUs: 100, Ran: time.Hour, RanByModel: byModel, Accounted: at, ForgottenGPUs: 40, ForgottenRan: time.Minute}
 	for name, tt := range map[string]struct {
 		change func(*record.Record)
 		want   string

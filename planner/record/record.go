@@ -109,6 +109,9 @@ type Record struct {
 	// Preempted is when gangs of the job gave way to others, the latest last, at
 	// most maxPreempted. The next submission forgets them.
 	Preempted []model.Preempted `json:"preempted,omitempty"`
+	// Model is the model of the GPUs that Members have, that of the first where they
+	// differ; "" if they have none.
+	Model string `json:"model,omitempty"`
 	// Service is what the job has had since it was submitted.
 	Service Service `json:"service,omitzero"`
 	// Moving are the places kept for gangs that were stopped to start again there,

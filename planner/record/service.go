@@ -1,6 +1,9 @@
 package record
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Service is what a job has had of the cluster since it was submitted. A new
 // submission begins with none; one that changes only counts goes on.
@@ -8,9 +11,13 @@ type Service struct {
 	// GPUSeconds and Ran add up all of its runs up to At.
 	GPUSeconds float64       `json:"gpu_s,omitempty"`
 	Ran        time.Duration `json:"ran_ns,omitempty"`
-	// GPUs is what its members in force hold since At, Runs whether it has any.
-	GPUs int  `json:"gpus,omitempty"`
-	Runs bool `json:"runs,omitempty"`
+	// RanByModel is what of Ran it was on which GPU model.
+	RanByModel map[string]time.Duration `json:"ran_by_model_ns,omitempty"`
+	// GPUs is what its members in force hold since At, and Model of which model;
+	// Runs is whether it has any.
+	GPUs  int    `json:"gpus,omitempty"`
+	Model string `json:"model,omitempty"`
+	Runs  bool   `json:"runs,omitempty"`
 	// At is when this was brought up to date last.
 	At time.Time `json:"at,omitzero"`
 	// ForgottenGPUSeconds and ForgottenRan are what of GPUSeconds and Ran the
@@ -25,11 +32,15 @@ type Service struct {
 func (r *Record) Account(now time.Time) {
 	s := &r.Service
 	gpus, runs := r.holds()
-	if s.At.IsZero() && !runs || s.GPUs == gpus && s.Runs == runs {
+	of := ""
+	if gpus > 0 {
+		of = r.Model
+	}
+	if s.At.IsZero() && !runs || s.GPUs == gpus && s.Runs == runs && s.Model == of {
 		return
 	}
 	*s = s.UpTo(now)
-	s.GPUs, s.Runs = gpus, runs
+	s.GPUs, s.Runs, s.Model = gpus, runs, of
 }
 
 // UpTo is the service up to a time, with what is held since it was noted.
@@ -37,6 +48,13 @@ func (s Service) UpTo(now time.Time) Service {
 	if more := max(0, now.Sub(s.At)); s.Runs && !s.At.IsZero() {
 		s.GPUSeconds += more.Seconds() * float64(s.GPUs)
 		s.Ran += more
+		if s.Model != "" && more > 0 {
+			s.RanByModel = maps.Clone(s.RanByModel)
+			if s.RanByModel == nil {
+				s.RanByModel = map[string]time.Duration{}
+			}
+			s.RanByModel[s.Model] += more
+		}
 	}
 	if now.After(s.At) {
 		s.At = now

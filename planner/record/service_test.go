@@ -37,6 +37,21 @@ func TestAccount(t *testing.T) {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
 		}
 	}
+	rec.Model = "B" // what has no GPUs is of no model
+	rec.Phase, rec.Members = PhaseAdmitted, two
+	rec.Account(at(11))
+	rec.Account(at(13))
+	rec.Phase = PhaseQueued
+	rec.Account(at(14))
+	before := rec.Service.RanByModel
+	rec.Model, rec.Phase = "A", PhaseRunning
+	rec.Account(at(20))
+	want := map[string]time.Duration{"A": 2 * time.Hour, "B": 3 * time.Hour}
+	if diff := cmp.Diff(want, rec.Service.UpTo(at(22)).RanByModel); diff != "" || before["A"] != 0 || len(rec.Service.RanByModel) != 1 {
+		t.Errorf("by model (-want +got):\n%s", diff)
+	}
+	rec.Phase, rec.Service.RanByModel, rec.Service.Model = PhaseQueued, nil, ""
+	rec.Service.Ran, rec.Service.GPUSeconds = 5*time.Hour, 12*3600
 	rec.Service.Forget()
 	if s := rec.Service; s.ForgottenGPUSeconds != 12*3600 || s.ForgottenRan != 5*time.Hour {
 		t.Errorf("forgot %+v", s)
