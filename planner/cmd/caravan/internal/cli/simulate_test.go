@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// smallTrace has twelve jobs over two days, one of them larger than 16 GPUs.
+func smallTrace() string {
+	var b strings.Builder
+	b.WriteString("job,submit_s,duration_s,gpus,queue,class\n")
+	for i := range 12 {
+		gpus := []string{"1", "4", "8", "16"}[i%4]
+		if i == 7 {
+			gpus = "32"
+		}
+		b.WriteString(strings.Join([]string{"j" + string(rune('a'+i)), []string{"0", "15000", "30000"}[i%3], "36000", gpus, "team", ""}, ",") + "\n")
+	}
+	return strings.Replace(b.String(), "ja,0,", "ja,100000,", 1)
+}
+
+func TestSimulate(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	cluster := writeFile(t, "cluster.hcl", "nodes \"dgx\" {\n  count = 2\n  gpus  = 8\n  model = \"H100\"\n}\n")
+	broken := writeFile(t, "broken.csv", smallTrace()+"x,1,-5,1,,\n")
+	wrong := writeFile(t, "wrong.hcl", "nodes \"dgx\" {\n  count = 0\n  gpus  = 99\n  model = \"H1000\"\n}\n")
+	tests := map[string]struct {
+		args     []string
+		wantCode int
+		wantOut  []string
+		wantErr  []string
+	}{
+		"a table":                       {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,gang", "--seeds", "2", "--load", "0.9"}, wantOut: []string{"POLICY", "k8s-default", "gang", "AGAINST K8S-DEFAULT"}},
+		"no steady state":               {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"there is no steady state"}},
+		"a cluster file":                {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
+		"a wrong cluster file":          {args: []string{"simulate", "--trace", path, "--cluster", wrong}, wantCode: 1, wantErr: []string{"count is 0", "gpus is 99", "\"H1000\": want one of A10, A100"}},
+		"an unknown policy":             {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 1, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
+		"a load of nothing":             {args: []string{"simulate", "--trace", path, "--load", "0"}, wantCode: 1, wantErr: []string{"load 0"}},
+		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},
+		"no such trace":                 {args: []string{"simulate", "--trace", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
+		"a cluster of half a node":      {args: []string{"simulate", "--trace", path, "--gpus", "12"}, wantCode: 2, wantErr: []string{"12 GPUs with 8 per node"}},
+		"broken rows":                   {args: []string{"simulate", "--trace", broken, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"gang"}, wantErr: []string{"1 of 13 rows are broken", "line 14: duration -5 s"}},
+		"broken rows stop":              {args: []string{"simulate", "--trace", broken, "--strict"}, wantCode: 1, wantErr: []string{"line 14: duration -5 s"}},
+		"gavel without its throughputs": {args: []string{"simulate", "--trace", path, "--format", "gavel"}, wantCode: 2, wantErr: []string{"simulation_throughputs.json.gz", "--throughputs"}},
+		"describe":                      {args: []string{"trace", "describe", path}, wantOut: []string{"12 in 1.2 days", "32    1"}},
+		"describe as JSON":              {args: []string{"trace", "describe", "--json", path}, wantOut: []string{`"max_gpus": 32`, `"rows": 12`}},
+		"convert":                       {args: []string{"trace", "convert", path}, wantOut: []string{"job,submit_s,duration_s,gpus", "jb,15000,36000,4"}},
+		"sample":                        {args: []string{"trace", "sample", "--from", "1", "--days", "1", path}, wantOut: []string{"ja,0,36000,1"}},
+		"sample of nothing":             {args: []string{"trace", "sample", "--from", "9", path}, wantCode: 1, wantErr: []string{"no job is submitted"}},
+		"scale":                         {args: []string{"trace", "scale", "--gpus", "16", "--load", "0.5", path}, wantOut: []string{"ja,"}, wantErr: []string{"1 jobs are larger than 16 GPUs"}},
+		"make up":                       {args: []string{"trace", "synth", "--jobs", "3", "--days", "1"}, wantOut: []string{"synth-000001"}},
+		"make up nothing":               {args: []string{"trace", "synth", "--jobs", "0"}, wantCode: 2, wantErr: []string{"synthesise 0 jobs"}},
+		"a time unit":                   {args: []string{"trace", "describe", "--time-unit", "h", path}, wantCode: 2, wantErr: []string{`--time-unit "h"`}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := newFakePlanner(t).call(nil, "", test.args...)
+			if got.code != test.wantCode {
+				t.Errorf("exit code %d: want %d\n%s%s", got.code, test.wantCode, got.out, got.errOut)
+			}
+			for _, want := range test.wantOut {
+				if !strings.Contains(got.out, want) {
+					t.Errorf("output lacks %q:\n%s", want, got.out)
+				}
+			}
+			for _, want := range test.wantErr {
+				if !strings.Contains(got.errOut, want) {
+					t.Errorf("error lacks %q:\n%s", want, got.errOut)
+				}
+			}
+		})
+	}
+}
+
+// The JSON has every metric, and each run's events are a file of their own.
+func TestSimulateJSON(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "gang,fifo", "--seeds", "1", "--json", "--events", events)
+	if got.code != CodeOK {
+		t.Fatalf("exit code %d: %s", got.code, got.errOut)
+	}
+	var out struct {
+		Results []struct {
+			Policy  string
+			Seed    int
+			Metrics map[string]any
+		}
+	}
+	if err := json.Unmarshal([]byte(got.out), &out); err != nil || len(out.Results) != 2 {
+		t.Fatalf("%d results, %v", len(out.Results), err)
+	}
+	for _, name := range []string{"utilisation_allocated", "utilisation_productive", "utilisation_bound", "jct_mean_s", "jct_p50_s", "jct_p99_s", "jct_p999_s", "jct_max_s", "jct_gpu_weighted_s", "jct_p99_bound_s", "queue_p95_s", "free_fillable", "free_fragmented", "free_indivisible", "cost_per_run", "preemptions", "gpu_hours_lost", "unfinished", "decide_mean_us"} {
+		if _, ok := out.Results[0].Metrics[name].(float64); !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for _, policy := range []string{"gang", "fifo"} {
+		b, err := os.ReadFile(strings.TrimSuffix(events, ".jsonl") + "." + policy + ".1.jsonl")
+		if err != nil || !strings.Contains(string(b), `"event":"finish"`) {
+			t.Errorf("events of %s: %v", policy, err)
+		}
+	}
+}
