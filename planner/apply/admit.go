@@ -128,6 +128,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		rec.Growth = rec.Growth.With(grown)
 		rec.Growth.Index = deref(j.cur.JobModifyIndex)
 	}
+	rec.Replace = j.replacedBy(fit)
 	if a.sized {
 		rec.Sized(a.round.view.Taken, j.sizes(rec.Members))
 	}

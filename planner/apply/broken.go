@@ -29,6 +29,7 @@ func (j *job) giveUp(bad []trouble, before string) *Step {
 	} else {
 		step = j.fail(j.summary(bad, before), worst(bad), bad[0].member.Member.Group)
 	}
+	j.noteReplaced(step, bad)
 	if first := bad[0]; step != nil && !first.told && first.blame == blameMember && first.member.Alloc != nil {
 		step.Failed = first.member.Alloc.ID
 	}
@@ -91,7 +92,8 @@ func (j *job) fail(reason string, why blame, group string) *Step {
 		return j.step(KindNote, step.Reason)
 	}
 	step.Put = j.next(reason)
-	step.Put.Phase, step.Put.Unpinned, step.Put.Growth, step.Put.Sizes = record.PhaseRollback, false, nil, nil
+	step.Put.Phase, step.Put.Unpinned = record.PhaseRollback, false
+	step.Put.Growth, step.Put.Sizes, step.Put.Replace = nil, nil, nil
 	step.Put.End(j.now(), true, reason)
 	step.Put.RetryAfter, step.Put.KeepSize, step.Put.GangFailures = time.Time{}, "", nil
 	if !j.severally() {

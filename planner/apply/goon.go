@@ -146,6 +146,7 @@ func (j *job) leave(bad []trouble, before string) *Step {
 		step.Put.Failures, step.Put.RetryAfter, step.Put.KeepSize = counted.Failures, counted.RetryAfter, counted.KeepSize
 		step.Failed = bad[failed].member.Alloc.ID
 	}
+	step.Put.Replace = &model.Replacement{At: j.now(), Failed: j.failedPlaces(bad)}
 	step.Stop = j.stoppable(func(a *api.AllocationListStub) bool {
 		return slices.ContainsFunc(bad, func(t trouble) bool { return t.member.Alloc != nil && t.member.Alloc.ID == a.ID })
 	})

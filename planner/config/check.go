@@ -51,6 +51,7 @@ func (l *loader) check(c *Config) {
 	l.checkPreempt(c.Policy.Preempt)
 	l.checkElastic(c.Policy.Elastic)
 	l.checkBackfill(&c.Policy.Policy)
+	l.checkReplace(c.Policy.Replace, c.LevelNames())
 	l.checkOrders(&c.Policy.Policy)
 	l.checkDefrag(c.Policy.Defrag)
 	l.between("policy.half_life", c.Policy.HalfLife, 0, maxHalfLife)

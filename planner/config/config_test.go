@@ -71,6 +71,13 @@ policy {
     min_run_time      = "1h"
     again             = "2h"
   }
+  replace {
+    keep_for = "30m"
+  }
+  spares {
+    per   = "row"
+    nodes = 2
+  }
   half_life = "6h"
   forecasts = 10
   backfill {
@@ -136,7 +143,7 @@ func TestParseFull(t *testing.T) {
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
 		Policy: Policy{HalfLife: 6 * time.Hour, Policy: queue.Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
-		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2},
+		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}, Replace: queue.Replace{KeepFor: 30 * time.Minute, SparesPer: "row", Spares: 2},
 			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
 			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25},
 			FTF: queue.FTF{Fairness: 0.5, Lease: 11 * time.Minute}, MaxMin: queue.MaxMin{Round: 7 * time.Minute}}},
@@ -187,6 +194,8 @@ func TestParseFaults(t *testing.T) {
 				`c.hcl:12: gateway.wait is "-1s": want 0s to 5m0s`,
 			}},
 		"no holds": {src: "policy { max_holds = 0 }", want: []string{`c.hcl:1: policy.max_holds is 0: want 1 to 10000`, "besteffort"}},
+		"spares of nothing": {src: "policy {\n replace {\n keep_for = \"0s\"\n }\n spares {\n per = \"blok\"\n nodes = -1\n }\n}", want: []string{
+			`policy.replace.keep_for`, `c.hcl:6: policy.spares.per is "blok": did you mean "block"?`, `c.hcl:7: policy.spares.nodes is -1: want 0 to 1000 idle nodes`}},
 		"growth that never is": {src: "policy {\n elastic {\n min_interval = \"0s\"\n max_per_hour = 0\n min_gain = 0\n }\n}", want: []string{
 			`policy.elastic.min_interval`, `c.hcl:4: policy.elastic.max_per_hour is 0: want 1 to 100000; to let no gang grow, set policy.elastic.enabled to false`, `c.hcl:5: policy.elastic.min_gain is 0: want more than 0`}},
 		"preemption that never is": {src: "policy {\n preempt {\n enabled = true\n min_priority_gap = 0\n max_at_once = 0\n max_per_hour = 200000\n max_per_job = -1\n min_run_time = \"-1s\"\n restart_time = \"0s\"\n }\n}", want: []string{

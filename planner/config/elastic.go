@@ -2,17 +2,20 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
-// The bounds of policy.elastic.
+// The bounds of policy.elastic, policy.replace and policy.spares.
 const (
 	minInterval    = time.Second
 	maxInterval    = 24 * time.Hour
 	maxGrowths     = 100000
 	maxMinimalGain = 10.0
+	maxKeepFor     = 24 * time.Hour
+	maxSpares      = 1000
 )
 
 // defaultElastic lets gangs grow that ask for it: whoever sets caravan_max has
@@ -38,5 +41,27 @@ func (l *loader) checkElastic(e queue.Elastic) {
 	}
 	if !(e.MinGain > 0 && e.MinGain <= maxMinimalGain) {
 		l.fault("policy.elastic.min_gain", e.MinGain, fmt.Sprintf("want more than 0, at most %g: 0.05 is 5 %% faster", maxMinimalGain))
+	}
+}
+
+func defaultReplace() queue.Replace { return queue.Replace{}.WithDefaults() }
+
+func (l *loader) mergeReplace(r *queue.Replace, f *filePolicy) {
+	if f.Replace != nil {
+		l.duration(&r.KeepFor, f.Replace.KeepFor, "policy.replace.keep_for")
+	}
+	if f.Spares != nil {
+		set(&r.SparesPer, f.Spares.Per)
+		set(&r.Spares, f.Spares.Nodes)
+	}
+}
+
+func (l *loader) checkReplace(r queue.Replace, levels []string) {
+	l.between("policy.replace.keep_for", r.KeepFor, time.Second, maxKeepFor)
+	if r.Spares < 0 || r.Spares > maxSpares {
+		l.fault("policy.spares.nodes", r.Spares, fmt.Sprintf("want 0 to %d idle nodes", maxSpares))
+	}
+	if r.SparesPer != "" && !slices.Contains(levels, r.SparesPer) {
+		l.fault("policy.spares.per", r.SparesPer, suggest(r.SparesPer, levels)+"; or leave it out, for the whole cluster")
 	}
 }

@@ -47,6 +47,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		l.mergeElastic(&c.Policy.Elastic, f.Policy.Elastic)
 		set(&c.Policy.Forecasts, f.Policy.Forecasts)
 		l.mergeBackfill(&c.Policy.Backfill, f.Policy.Backfill)
+		l.mergeReplace(&c.Policy.Replace, f.Policy)
 		l.mergeOrders(&c.Policy.Policy, f.Policy)
 		l.mergeDefrag(&c.Policy.Defrag, f.Policy.Defrag)
 		l.duration(&c.Policy.HalfLife, f.Policy.HalfLife, "policy.half_life")

@@ -98,7 +98,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 func defaultPolicy() queue.Policy {
 	return queue.Policy{
 		Forecasts: queue.DefaultForecasts,
-		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(),
+		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(), Replace: defaultReplace(),
 		LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
 	}
 }

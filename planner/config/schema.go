@@ -70,8 +70,19 @@ type filePolicy struct {
 
 	Deadline *fileDeadline `hcl:"deadline,block"`
 	Defrag   *fileDefrag   `hcl:"defrag,block"`
+	Replace  *fileReplace  `hcl:"replace,block"`
+	Spares   *fileSpares   `hcl:"spares,block"`
 	FTF      *fileFTF      `hcl:"ftf,block"`
 	MaxMin   *fileMaxMin   `hcl:"maxmin,block"`
+}
+
+type fileReplace struct {
+	KeepFor *string `hcl:"keep_for,optional"`
+}
+
+type fileSpares struct {
+	Per   *string `hcl:"per,optional"`
+	Nodes *int    `hcl:"nodes,optional"`
 }
 
 type fileElastic struct {

@@ -88,6 +88,10 @@ type cycle struct {
 	yield *yield
 	// stands is how jobs stand in an order in which more than age counts.
 	stands map[jobKey]queue.Standing
+	// seats are the places kept for gangs that come back to theirs, and spares the
+	// nodes kept for replacements.
+	seats  map[int32]topo.Claim
+	spares []int32
 	// surplus says whether gangs have members beyond their counts; nil until
 	// somebody asks.
 	surplus *bool

@@ -93,13 +93,17 @@ func (c *cycle) onlyWhole(j *model.Job, g *gang) {
 // the next wider one that has room.
 func (c *cycle) placeNear(g *gang) (place.Result, bool) {
 	u := g.unit
+	find := c.views[viewNow].Place
+	if g.replaces {
+		find = c.placeWithSpares
+	}
 	if u.Topology.Mode == model.TopologyRequire {
-		return c.views[viewNow].Place(u)
+		return find(u)
 	}
 	defer func() { u.Within = topo.Root }()
 	for d := g.near; ; d = c.tree.Domains[d].Parent {
 		u.Within = d
-		if r, ok := c.views[viewNow].Place(u); ok || d == topo.Root {
+		if r, ok := find(u); ok || d == topo.Root {
 			return r, ok
 		}
 	}

@@ -79,12 +79,15 @@ const (
 	someElastic
 	// someResized: those whose gangs got another size.
 	someResized
+	// someReplaced: those that were stopped because of the nodes of some members.
+	someReplaced
 	someCount
 )
 
 var someKinds = [someCount]func(*model.Job) bool{
-	someGave:    func(j *model.Job) bool { return len(j.Preempted) > 0 },
-	someResized: func(j *model.Job) bool { return len(j.Resized) > 0 },
+	someGave:     func(j *model.Job) bool { return len(j.Preempted) > 0 },
+	someResized:  func(j *model.Job) bool { return len(j.Resized) > 0 },
+	someReplaced: func(j *model.Job) bool { return j.Replace != nil },
 	someElastic: func(j *model.Job) bool {
 		return slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Max > 0 })
 	},

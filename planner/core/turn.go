@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -136,6 +137,9 @@ func (c *cycle) end(t *turn) model.Decision {
 		}
 		d.Detail.BorrowedGPUs = borrowed
 		d.Reason = growthReason(t.gangs, d.Action) + d.Reason
+	}
+	if n := len(c.spares); n > 0 && (d.Detail.Code == codeNoCapacity || d.Detail.Code == codeNoDomain) {
+		d.Reason += fmt.Sprintf("; %s kept as spares for members whose nodes fail", plural(n, "idle node"))
 	}
 	c.nameQueue(t)
 	c.tellStanding(t)

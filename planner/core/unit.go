@@ -30,6 +30,10 @@ type gang struct {
 	grown int
 	// near is the smallest domain around those.
 	near int32
+	// within limits it to a domain, topo.Root to none.
+	within int32
+	// replaces: it gets members anew whose nodes have failed.
+	replaces bool
 	// runs is how long it is expected to, and queue its queue where that has
 	// standing capacity.
 	runs  time.Duration
@@ -114,6 +118,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	u := &place.Unit{Topology: j.Topology, Within: topo.Root}
 	g.runs, _ = c.expected(j)
 	g.queue = c.apartFor(j)
+	g.replaces = c.replaces(j)
 	distinct := false
 	for i, group := range g.groups {
 		part := place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])}
@@ -131,6 +136,9 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 		c.joinOthers(j, g)
 	}
 	c.joinSlices(j, g)
+	if g.within != topo.Root {
+		u.Within, u.Inside = g.within, true
+	}
 	if g.grown > 0 {
 		c.onlyWhole(j, g)
 	}

@@ -117,7 +117,7 @@ func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
 		policy: policy, rights: c.rights(policy.MinPriorityGap),
-		taken: map[int]bool{}, promised: map[int32]topo.Claim{}, failed: map[possibleKey]rank{},
+		taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
 		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
 	y.rates = c.openRates()

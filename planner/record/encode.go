@@ -79,6 +79,8 @@ type blob struct {
 	Prior *blob `json:"prior,omitempty"`
 	// Canaries are the rollout's.
 	Canaries []model.Member `json:"canaries,omitempty"`
+	// Former are the replacement's.
+	Former []model.Member `json:"former,omitempty"`
 }
 
 func blobOf(rec *Record) blob {
@@ -88,6 +90,9 @@ func blobOf(rec *Record) blob {
 		if c := rec.Rollout.Canary; c != nil {
 			out.Canaries = c.Members
 		}
+	}
+	if rec.Replace != nil {
+		out.Former = rec.Replace.Members
 	}
 	if rec.Prior != nil {
 		prior := blobOf(rec.Prior)
@@ -105,18 +110,31 @@ func (b *blob) fill(rec *Record) {
 			rec.Rollout.Canary.Members = b.Canaries
 		}
 	}
+	if rec.Replace != nil {
+		rec.Replace.Members = b.Former
+	}
 	if rec.Prior != nil && b.Prior != nil {
 		b.Prior.fill(rec.Prior)
 	}
 }
 
+// slim is a record without the placements, which are in the blob.
+func slim(rec *Record) Record {
+	out := *rec
+	out.Members = nil
+	if rec.Replace != nil {
+		replace := *rec.Replace
+		replace.Members, out.Replace = nil, &replace
+	}
+	return out
+}
+
 // encode writes a record's head and parts. Equal contents have equal names.
 func encode(rec *Record) (items api.VariableItems, parts []string, blobID string, err error) {
-	small := *rec
-	small.Members = nil
+	small := slim(rec)
 	if rec.Prior != nil {
-		prior := *rec.Prior
-		prior.Members, small.Prior = nil, &prior
+		prior := slim(rec.Prior)
+		small.Prior = &prior
 	}
 	head, err := json.Marshal(small)
 	if err != nil {

@@ -117,6 +117,10 @@ type Record struct {
 	// Moving are the places kept for gangs that were stopped to start again there,
 	// at most one for each.
 	Moving []model.Moving `json:"moving,omitempty"`
+	// Replace is about gangs that were stopped, or run on with fewer members, since
+	// nodes or GPUs of some members have failed; nil without. What is placed again
+	// is out of it.
+	Replace *model.Replacement `json:"replace,omitempty"`
 	// History are the latest troubles and what was done about them, newest
 	// first, at most MaxHistory.
 	History []Event `json:"history,omitempty"`

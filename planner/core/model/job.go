@@ -86,6 +86,9 @@ type Job struct {
 	// ResizeRestarts is set where all members start anew when their gang gets
 	// another size, rather than being told of it.
 	ResizeRestarts bool `json:"resize_restarts,omitempty"`
+	// Replace is about gangs of the job that were stopped because of the nodes of
+	// some of their members; left out, there are none.
+	Replace *Replacement `json:"replace,omitempty"`
 	// Speed is what is known of how fast the job works by its size; left out,
 	// nothing is.
 	Speed *Speed `json:"speed,omitempty"`

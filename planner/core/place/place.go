@@ -24,6 +24,8 @@ type Unit struct {
 	// Within limits the unit to a domain, because other members of its gang
 	// are there; topo.Root is no limit.
 	Within int32
+	// Inside: the unit may not be in a wider domain around Within either.
+	Inside bool
 	// Only, if set, limits the unit to a part of one node instead.
 	Only *Spot
 }
@@ -291,6 +293,9 @@ func (a *attempt) tryOne(level int) bool {
 func (a *attempt) within(domain int32) bool {
 	tree := a.Catalog.Tree
 	d, w := &tree.Domains[domain], &tree.Domains[a.unit.Within]
+	if a.unit.Inside && (d.Lo < w.Lo || d.Hi > w.Hi) {
+		return false
+	}
 	if (d.Lo > w.Lo || d.Hi < w.Hi) && (d.Lo < w.Lo || d.Hi > w.Hi) {
 		return false
 	}

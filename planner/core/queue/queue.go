@@ -59,6 +59,8 @@ type Policy struct {
 	Preempt preempt.Policy `json:"preempt,omitzero"`
 	// Elastic says when gangs get members beyond their counts.
 	Elastic Elastic `json:"elastic,omitzero"`
+	// Replace says how members whose nodes or GPUs fail are replaced.
+	Replace Replace `json:"replace,omitzero"`
 	// LAS are the parameters of OrderLAS and OrderGittins.
 	LAS LAS `json:"las,omitzero"`
 	// Timeslice are the parameters of OrderTimeslice.
@@ -90,7 +92,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Replace.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
 		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))

@@ -52,6 +52,7 @@ var rules = map[string]kind{
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
 	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep, "Job.Collective": keep,
+	"FailedPlace.Group": group, "FailedPlace.Node": nodeID, "FailedPlace.Why": hidden,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"Reservation.Name": reservation, "Reservation.Kind": keep, "Reservation.Nodes": nodeID, "Reservation.Level": keep,
 	"Reservation.Domain": level, "Reservation.Queue": queuePath,
