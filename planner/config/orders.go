@@ -36,6 +36,10 @@ type fileMaxMin struct {
 // where nothing happens.
 const minMargin = time.Second
 
+type fileCaravan struct {
+	Patience *float64 `hcl:"patience,optional"`
+}
+
 type fileTimeslice struct {
 	Quantum *string `hcl:"quantum,optional"`
 }
@@ -50,6 +54,9 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 			}
 		}
 		set(&p.LAS.Starve, las.Starve)
+	}
+	if f.Caravan != nil {
+		set(&p.Caravan.Patience, f.Caravan.Patience)
 	}
 	if f.Timeslice != nil {
 		l.duration(&p.Timeslice.Quantum, f.Timeslice.Quantum, "policy.timeslice.quantum")
@@ -71,6 +78,9 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 func (l *loader) checkOrders(p *queue.Policy) {
 	if n := len(p.LAS.Thresholds); n < 1 || n > queue.MaxThresholds {
 		l.fault("policy.las.thresholds_gpu_hours", n, fmt.Sprintf("want 1 to %d numbers of GPU-hours", queue.MaxThresholds))
+	}
+	if n := p.Caravan.Patience; !(n > 0 && n <= queue.MaxPatience) {
+		l.fault("policy.caravan.patience", n, fmt.Sprintf("want more than 0, at most %d: how many times as long as it is predicted to need a job is passed by others", queue.MaxPatience))
 	}
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)
 	last := 0.0
@@ -99,6 +109,6 @@ func defaultPolicy() queue.Policy {
 	return queue.Policy{
 		Forecasts: queue.DefaultForecasts,
 		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(), Replace: defaultReplace(),
-		LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
+		Caravan: queue.Caravan{}.WithDefaults(), LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
 	}
 }

@@ -66,6 +66,7 @@ type filePolicy struct {
 	Preempt   *filePreempt   `hcl:"preempt,block"`
 	Elastic   *fileElastic   `hcl:"elastic,block"`
 	LAS       *fileLAS       `hcl:"las,block"`
+	Caravan   *fileCaravan   `hcl:"caravan,block"`
 	Timeslice *fileTimeslice `hcl:"timeslice,block"`
 
 	Deadline *fileDeadline `hcl:"deadline,block"`

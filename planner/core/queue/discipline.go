@@ -131,6 +131,7 @@ type order struct {
 var orders = [...]order{
 	{name: OrderFIFO},
 	{name: OrderBestEffort},
+	{name: OrderCaravan, discipline: newCaravan, preemptive: true},
 	{name: OrderSJF, discipline: newSJF},
 	{name: OrderFairShare},
 	{name: OrderLAS, discipline: newLAS, preemptive: true, back: true},

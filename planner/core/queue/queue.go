@@ -13,6 +13,9 @@ import (
 
 // The orders.
 const (
+	// OrderCaravan meets deadlines, and else decides on what is due first, by how
+	// long it is predicted to run.
+	OrderCaravan = "caravan"
 	// OrderFIFO decides by priority, then by time of submission. A gang that
 	// does not fit keeps the nodes that are closest to fitting; later jobs flow
 	// past it through the rest of the cluster.
@@ -61,6 +64,8 @@ type Policy struct {
 	Elastic Elastic `json:"elastic,omitzero"`
 	// Replace says how members whose nodes or GPUs fail are replaced.
 	Replace Replace `json:"replace,omitzero"`
+	// Caravan are the parameters of OrderCaravan.
+	Caravan Caravan `json:"caravan,omitzero"`
 	// LAS are the parameters of OrderLAS and OrderGittins.
 	LAS LAS `json:"las,omitzero"`
 	// Timeslice are the parameters of OrderTimeslice.
@@ -92,7 +97,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Replace.Validate(), p.Defrag.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Replace.Validate(), p.Defrag.Validate(), p.Caravan.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
 		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
