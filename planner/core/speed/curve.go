@@ -135,8 +135,11 @@ func (c *Curve) At(at Config) Estimate {
 	if at.Model != "" && at.Model != l.models[p.model] {
 		wrong = math.Hypot(wrong, modelError)
 	}
-	rate := min(l.work(p.batch)*math.Exp(-log), c.bound(p.width)) * faster
-	return Estimate{Rate: rate, Error: wrong, Seen: c.seen(at)}
+	seen, rate := c.seen(at), l.work(p.batch)*math.Exp(-log)
+	if seen == 0 {
+		rate = max(rate, c.stalledRate(p.width))
+	}
+	return Estimate{Rate: min(rate, c.bound(p.width)) * faster, Error: wrong, Seen: seen}
 }
 
 // beside is how much faster a model is than another, as it was said; 1 if it was

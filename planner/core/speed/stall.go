@@ -172,6 +172,27 @@ func (c *Curve) bound(width float64) float64 {
 	return most
 }
 
+// stalledRate is what fewer GPUs do of a job that waits for its input: what reading
+// and preparing allow them, if they compute as fast as that; 0 where that is not
+// known.
+func (c *Curve) stalledRate(width float64) float64 {
+	if told := c.told(); told.GPUs == 0 || width >= float64(told.GPUs) {
+		return 0
+	}
+	most := math.Inf(1)
+	for _, ph := range phases {
+		if rate, power, last := c.phase(ph); last != nil {
+			w := configOf(last).width()
+			most = min(most, rate*math.Pow(width/w, power))
+			if !(last.ComputeS > 0) {
+				return 0
+			}
+			most = min(most, last.Rate*longest(last)/last.ComputeS*width/w)
+		}
+	}
+	return most
+}
+
 func gpus(c Config) string {
 	if c.GPUs > 0 {
 		return count(c.GPUs, "GPU")

@@ -57,6 +57,17 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// TestStalledRate: of four GPUs that wait half of a step of 0.4 s for their input
+// two do as much, since they take 0.4 s to compute then; one takes 0.8 s.
+func TestStalledRate(t *testing.T) {
+	c := New(&model.Speed{Unit: model.UnitSteps, Samples: []model.SpeedSample{{Members: 4, GPUs: 4, Level: "node", Rate: 2.5, Count: 10, Spread: 0.01, FetchS: 0.4, ComputeS: 0.2}}}, nil)
+	for gpus, want := range map[int]float64{1: 1.25, 2: 2.5, 3: 2.5, 4: 2.5, 8: 2.5} {
+		if got := c.At(Config{Members: gpus, GPUs: gpus, Level: Node}); got.Rate < want*0.99 || got.Rate > want*1.01 {
+			t.Errorf("%d GPUs do %+v, want %v", gpus, got, want)
+		}
+	}
+}
+
 // TestEfficiency: with a noise scale of 1000 and batches of 100 at 1 GPU and 400
 // at 4, a sample of the larger batch is worth (1000+100)/(1000+400) = 0.786.
 func TestEfficiency(t *testing.T) {

@@ -3,6 +3,7 @@ package speed
 import (
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
@@ -115,11 +116,11 @@ func alike(a, b float64) bool {
 
 // rounded keeps four digits, which is more than a measurement has.
 func rounded(x float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(x))-3)
-	if !(unit > 0) || math.IsInf(unit, 0) {
+	out, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 4, 64), 64)
+	if err != nil {
 		return x
 	}
-	return math.Round(x/unit) * unit
+	return out
 }
 
 // smoothed moves a value an eighth of the way to a new one; what was not told
