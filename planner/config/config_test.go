@@ -226,7 +226,7 @@ func TestParseFaults(t *testing.T) {
 		"orders that cannot be": {src: "policy {\n las {\n thresholds_gpu_hours = [2, 2, -1]\n starve = 0\n }\n}", want: []string{
 			`c.hcl:3: policy.las.thresholds_gpu_hours is 2: want more than 0 and than the one before`, `c.hcl:3: policy.las.thresholds_gpu_hours is -1`, `c.hcl:4: policy.las.starve is 0`}},
 		"deadlines that cannot be": {src: "policy {\n deadline {\n margin = \"0s\"\n safety = 0.9\n }\n}", want: []string{
-			`c.hcl:3: policy.deadline.margin is "0s": want 1s to 720h0m0s`, `c.hcl:4: policy.deadline.safety is 0.9: want 1 to 10`}},
+			`c.hcl:3: policy.deadline.margin is "0s": want 1m0s to 720h0m0s`, `c.hcl:4: policy.deadline.safety is 0.9: want 1 to 10`}},
 		"turns that cannot be": {src: "policy {\n ftf {\n fairness = 1\n lease = \"1s\"\n }\n maxmin { round = \"9s\" }\n}", want: []string{
 			`c.hcl:3: policy.ftf.fairness is 1: want more than 0 and less than 1`, `c.hcl:4: policy.ftf.lease is "1s": want 10s to 720h0m0s`, `c.hcl:6: policy.maxmin.round is "9s": want 10s to 720h0m0s`}},
 		"turns too short":            {src: "policy {\n timeslice {\n quantum = \"1s\"\n }\n}", want: []string{`c.hcl:3: policy.timeslice.quantum is "1s": want 1m0s to`}},

@@ -32,9 +32,9 @@ type fileMaxMin struct {
 	Round *string `hcl:"round,optional"`
 }
 
-// minMargin is the shortest policy.deadline.margin: decisions are that far apart
-// where nothing happens.
-const minMargin = time.Second
+// minMargin is the shortest policy.deadline.margin: where nothing happens, decisions
+// are half as far apart.
+const minMargin = time.Minute
 
 type fileCaravan struct {
 	Patience *float64 `hcl:"patience,optional"`

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/record"
 )
@@ -148,5 +151,31 @@ func TestSettingsThatAreDamaged(t *testing.T) {
 				t.Errorf("set anew: %v, %q is in force", err, inForce(d))
 			}
 		})
+	}
+}
+
+// Orders with parameters of their own are switched while the planner runs.
+func TestSetOrderWithParameters(t *testing.T) {
+	d := settingDaemon(t, &fakeUsage{})
+	for _, step := range []struct {
+		text string
+		want func(*queue.Policy)
+	}{
+		{`order = "deadline"
+			deadline { margin = "2m" }`, func(p *queue.Policy) { p.Order, p.Deadline.Margin = queue.OrderDeadline, 2*time.Minute }},
+		{`order = "ftf"
+			ftf { lease = "7m" }`, func(p *queue.Policy) { p.Order, p.FTF.Lease = queue.OrderFTF, 7*time.Minute }},
+		{`order = "maxmin"
+			maxmin { round = "8m" }`, func(p *queue.Policy) { p.Order, p.MaxMin.Round = queue.OrderMaxMin, 8*time.Minute }},
+	} {
+		text := "policy {\n" + step.text + "\n}\n"
+		if _, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, &text); err != nil {
+			t.Fatal(err)
+		}
+		want := config.Default().Policy.Policy
+		step.want(&want)
+		if got := d.queues.order(); !reflect.DeepEqual(got, want) {
+			t.Errorf("in force is %+v, want %+v", got, want)
+		}
 	}
 }

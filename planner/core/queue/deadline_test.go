@@ -124,6 +124,17 @@ func TestDeadlinePromises(t *testing.T) {
 	}
 }
 
+// The latest begin is that of a run with all members that the job may have.
+func TestPromiseLatest(t *testing.T) {
+	jobs := []Entry{due("a", 8, 2, 4.5), linearly(elastic(due("b", 4, 4, 9), 2, 4, 16)), runs(due("c", 1, 2, 4), 1), due("d", 99, 2, 4)}
+	want := []time.Time{deadlineNow.Add(150 * time.Minute), deadlineNow.Add(8 * time.Hour), {}, {}}
+	for i, p := range (Deadline{Safety: 1}).Promises(Situation{Now: deadlineNow, GPUs: 32, Jobs: jobs}, preempt.Policy{}) {
+		if !p.Latest.Equal(want[i]) {
+			t.Errorf("%s: %s, want %s", jobs[i].Job.ID, p.Latest, want[i])
+		}
+	}
+}
+
 // The order: what has to begin now, what was promised its deadline, then all
 // others as they came. Elastic gangs share what is idle by what it brings.
 func TestDeadlineStand(t *testing.T) {
