@@ -90,16 +90,14 @@ func (e *Engine) newProfile(r *Request) *profile {
 }
 
 func (e *Engine) refresh(p *profile) {
-	changed, now, ok := e.State.Since(p.version)
-	if !p.built || !ok || len(changed) > e.State.Len() {
+	if !p.built {
 		p.summary.SetAll(func(node int32) topo.Fit { return e.Catalog.fit(p.request, node, e.State.Row(node)) })
-		p.built = true
-	} else {
-		for _, node := range changed {
-			p.summary.Set(node, e.Catalog.fit(p.request, node, e.State.Row(node)))
-		}
+		p.built, p.version = true, e.State.Version()
+		return
 	}
-	p.version = now
+	p.version = e.State.EachChanged(p.version, func(node int32) {
+		p.summary.Set(node, e.Catalog.fit(p.request, node, e.State.Row(node)))
+	})
 }
 
 // Summary sums up what the state has for a request. It is valid until the

@@ -83,11 +83,13 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 		f.Score = uint32(bits.OnesCount64(row.GPUs))
 		return f
 	}
-	inIsland := 0
-	for _, island := range n.Shape.Islands {
-		inIsland = max(inIsland, c.capacity(r, node, row.GPUs&island))
+	if n.Shape.Islands[0] != n.All { // else all of the node is one
+		inIsland := 0
+		for _, island := range n.Shape.Islands {
+			inIsland = max(inIsland, c.capacity(r, node, row.GPUs&island))
+		}
+		f.Island = min(f.Members, int32(inIsland))
 	}
-	f.Island = min(f.Members, int32(inIsland))
 	f.Score = score(n, usable, free, row.GPUs, r.GPUs, f.Island > 0)
 	return f
 }
@@ -119,10 +121,17 @@ func plainFit(ask, free model.Resources) (members int, why uint8) {
 // usable is the union of what the node's device groups offer to the request,
 // busy or not; want is false if some ask finds nothing at all.
 func (c *Catalog) usable(r *Request, node int32) (want bool, mask uint64) {
+	groups := c.Tree.Nodes[node].Groups
 	for i := range r.asks {
 		var offered uint64
-		for _, g := range c.Tree.Nodes[node].Groups {
-			offered |= c.mask(&r.asks[i], node, g)
+		if a := &r.asks[i]; len(groups) == 1 && !a.perNode {
+			if a.kinds[groups[0].Kind] {
+				offered = groups[0].Mask
+			}
+		} else {
+			for _, g := range groups {
+				offered |= c.mask(a, node, g)
+			}
 		}
 		if offered == 0 {
 			return false, 0

@@ -35,6 +35,8 @@ type State struct {
 	// summaries; the first dropped of them are gone.
 	changes []int32
 	dropped int
+	// last is, by node, the version that its last change made.
+	last    []int
 	journal []journalEntry
 }
 
@@ -47,7 +49,7 @@ type journalEntry struct {
 type Undo int
 
 // NewState makes a state of n nodes with nothing free.
-func NewState(n int) *State { return &State{rows: make([]Row, n)} }
+func NewState(n int) *State { return &State{rows: make([]Row, n), last: make([]int, n)} }
 
 // Row returns what is free on a node. It is valid until the next change.
 func (s *State) Row(node int32) *Row { return &s.rows[node] }
@@ -127,6 +129,7 @@ func (s *State) changed(node int32) {
 		s.changes = s.changes[:0]
 	}
 	s.changes = append(s.changes, node)
+	s.last[node] = s.dropped + len(s.changes)
 }
 
 // Since returns the nodes changed since version, and the version now. A false
@@ -137,6 +140,26 @@ func (s *State) Since(version int) (nodes []int32, now int, ok bool) {
 		return nil, now, false
 	}
 	return s.changes[version-s.dropped:], now, true
+}
+
+// EachChanged calls f with every node changed since version, once, and returns
+// the version now.
+func (s *State) EachChanged(version int, f func(node int32)) (now int) {
+	now = s.Version()
+	if version < s.dropped || now-version > len(s.rows) {
+		for node, at := range s.last {
+			if at > version {
+				f(int32(node))
+			}
+		}
+		return now
+	}
+	for i, node := range s.changes[version-s.dropped:] {
+		if s.last[node] == version+i+1 { // else it comes again
+			f(node)
+		}
+	}
+	return now
 }
 
 // Version grows with every change.

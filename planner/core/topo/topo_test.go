@@ -203,7 +203,20 @@ func TestUndo(t *testing.T) {
 				undos, befores = undos[:k], befores[:k]
 			}
 		}
+		told := map[int32]int{}
+		if now := s.EachChanged(version, func(n int32) { told[n]++ }); now != s.Version() {
+			t.Fatalf("version %d, want %d", now, s.Version())
+		}
 		changed, _, ok := s.Since(version)
+		for _, n := range changed {
+			if told[n] != 1 {
+				t.Fatalf("node %d has changed, and is told of %d times", n, told[n])
+			}
+			told[n] = 1
+		}
+		if len(told) > len(changed) {
+			t.Fatalf("told of %v, changed are %v", told, changed)
+		}
 		if !ok {
 			t.Fatal("changes were dropped")
 		}
@@ -223,6 +236,10 @@ func TestSinceForgets(t *testing.T) {
 	}
 	if _, _, ok := s.Since(0); ok {
 		t.Error("all changes are still there: memory grows for ever")
+	}
+	told := 0
+	if now := s.EachChanged(0, func(int32) { told++ }); told != 1 || now != 5000 {
+		t.Errorf("told of %d nodes at %d, want of the one at 5000", told, now)
 	}
 	if _, now, ok := s.Since(s.Version()); !ok || now != 5000 {
 		t.Errorf("Since now: %d, %v, want 5000, true", now, ok)
