@@ -71,6 +71,9 @@ const (
 	ScenarioBackfill = "backfill"
 	// ScenarioElastic: a gang grows and shrinks; its other members run on.
 	ScenarioElastic = "elastic"
+	// ScenarioGrow: an elastic gang grows into what is idle by itself, and gives it
+	// back when a job comes that needs it.
+	ScenarioGrow = "grow"
 	// ScenarioGoOn: a member of an elastic gang fails, and then for good; the
 	// others run on, and it comes back.
 	ScenarioGoOn = "elastic-failure"
@@ -125,6 +128,7 @@ var scenarios = map[string]scenario{
 	ScenarioReclaim:       {play: (*run).playReclaim, configure: reclaims},
 	ScenarioBackfill:      {play: (*run).playBackfill, configure: backfills},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
+	ScenarioGrow:          {play: (*run).playGrow, driver: true, configure: growsSoon},
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},

@@ -51,6 +51,10 @@ func (r *run) playNodeLoss(ctx context.Context) error {
 	if err := r.cluster.StopNode(name); err != nil {
 		return err
 	}
+	before, _, err := r.watch.now()
+	if err != nil {
+		return err
+	}
 	if err := r.waitMoved(ctx, node); err != nil {
 		return err
 	}
@@ -58,6 +62,12 @@ func (r *run) playNodeLoss(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, trainGang)
+	if err != nil {
+		return fmt.Errorf("explain %s: %w", trainGang, err)
+	}
+	r.report.Checks = append(r.report.Checks, checkKeptNodes(before, seen, trainGang, node),
+		checkToldOf(trainGang, []string{e.Reason}, "node "+name+" is lost, so member", "the other 1 keep their nodes"))
 	index := seen.index()
 	r.step(name, "bringing it back")
 	if err := r.cluster.StartNode(name); err != nil {
@@ -185,4 +195,24 @@ func (r *run) waitMoved(ctx context.Context, node string) error {
 	}
 	r.report.Checks = append(r.report.Checks, checkMoved(seen, trainGang, node, r.nodes[node]))
 	return nil
+}
+
+// checkKeptNodes: only what was on one node is on another one now.
+func checkKeptNodes(before, after timeline, job, node string) Check {
+	now := map[string]bool{}
+	for _, a := range after.members(job) {
+		now[a.node] = true
+	}
+	var faults []string
+	kept := 0
+	for _, a := range before.members(job) {
+		switch {
+		case a.node == node:
+		case now[a.node]:
+			kept++
+		default:
+			faults = append(faults, a.name+" has another node, though its own was sound")
+		}
+	}
+	return result("kept-nodes:"+job, faults, count(kept, "member")+" started again on the same node, and one on another")
 }
