@@ -22,6 +22,8 @@ type Config struct {
 	Levels []Level
 	// Queues are sorted by path.
 	Queues []model.Queue
+	// Regions are what is known of regions.
+	Regions []model.Region
 	// Topology is the operator's topology file; nil when there is none.
 	Topology *Topology
 	State    State

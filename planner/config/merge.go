@@ -64,6 +64,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		l.duration(&c.Trouble.MissingGPU, f.Trouble.MissingGPU, "trouble.missing_gpu")
 	}
 	l.mergeLevels(c, f)
+	l.mergeRegions(c, f.Region)
 	set(&l.topologyFile, f.TopologyFile)
 	l.mergeQueues(c, f.Queue)
 	set(&l.queuesFile, f.QueuesFile)

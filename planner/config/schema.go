@@ -15,6 +15,7 @@ type fileConfig struct {
 	TopologyFile *string        `hcl:"topology_file,optional"`
 	Queue        []fileQueue    `hcl:"queue,block"`
 	QueuesFile   *string        `hcl:"queues_file,optional"`
+	Region       []fileRegion   `hcl:"region,block"`
 	State        *fileState     `hcl:"state,block"`
 	Gateway      *fileGateway   `hcl:"gateway,block"`
 	Barrier      *fileBarrier   `hcl:"barrier,block"`

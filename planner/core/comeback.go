@@ -227,6 +227,9 @@ func (c *cycle) widest(b *comeback) int32 {
 	if level := c.tree.LevelIndex(b.job.Topology.Level); b.job.Topology.Mode == model.TopologyRequire && level >= 0 {
 		return max(c.tree.DomainAt(b.seats[0].placed.Node, level), topo.Root)
 	}
+	if c.federated() {
+		return c.tree.DomainAt(b.seats[0].placed.Node, c.tree.LevelIndex(model.LevelRegion))
+	}
 	return topo.Root
 }
 

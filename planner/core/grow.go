@@ -100,10 +100,10 @@ func (c *cycle) placeNear(g *gang) (place.Result, bool) {
 	if u.Topology.Mode == model.TopologyRequire {
 		return find(u)
 	}
-	defer func() { u.Within = topo.Root }()
+	defer func() { u.Within = g.home() }()
 	for d := g.near; ; d = c.tree.Domains[d].Parent {
 		u.Within = d
-		if r, ok := find(u); ok || d == topo.Root {
+		if r, ok := find(u); ok || d == topo.Root || d == g.home() {
 			return r, ok
 		}
 	}

@@ -20,9 +20,11 @@ import (
 
 // option is one way to serve a gang.
 type option struct {
-	// models are those that its GPUs may be of, the fastest first.
+	// models are those that its GPUs may be of, the fastest first; none is any.
 	models []model.ModelSpeed
-	unit   *place.Unit
+	// to is the region that it goes to, where there are several.
+	to   *route
+	unit *place.Unit
 }
 
 // speed is how fast a gang goes that has some of each.
@@ -42,22 +44,38 @@ func modelSets(models []model.ModelSpeed, mix bool) [][]model.ModelSpeed {
 	return out
 }
 
-// prepareModels compiles a gang's unit once for each way to serve it.
-func (c *cycle) prepareModels(j *model.Job, g *gang) {
+// prepareOptions compiles a gang's unit once for each way to serve it: on a
+// faster model first, and of equal ones in the region that more speaks for.
+func (c *cycle) prepareOptions(j *model.Job, g *gang, routes []route) {
 	given := g.groups
 	defer func() { g.groups = given }()
-	models := j.Models
-	if !j.MixModels {
-		models = c.joinModels(j, g)
-	}
-	for _, set := range c.preferred(j, modelSets(models, j.MixModels)) {
-		only := onlyModels(set)
-		g.groups = make([]*model.TaskGroup, len(given))
-		for i, group := range given {
-			g.groups[i] = withDevices(group, only)
+	sets := [][]model.ModelSpeed{nil}
+	if len(j.Models) > 0 && g.gpus > 0 {
+		models := j.Models
+		if !j.MixModels {
+			models = c.joinModels(j, g)
 		}
-		c.prepareUnit(j, g)
-		g.options = append(g.options, option{set, g.unit})
+		sets = c.preferred(j, modelSets(models, j.MixModels))
+	}
+	for _, set := range sets {
+		g.groups = given
+		if len(set) > 0 {
+			only := onlyModels(set)
+			g.groups = make([]*model.TaskGroup, len(given))
+			for i, group := range given {
+				g.groups[i] = withDevices(group, only)
+			}
+		}
+		for i := range max(1, len(routes)) {
+			o := option{models: set}
+			if len(routes) > 0 {
+				o.to = &routes[i]
+			}
+			g.options = append(g.options, o)
+			g.at = len(g.options) - 1
+			c.prepareUnit(j, g)
+			g.options[g.at].unit = g.unit
+		}
 	}
 	g.use(0)
 }
@@ -205,7 +223,7 @@ func (c *cycle) makeRoomOnAny(j *model.Job, g *gang) (made, bool) {
 
 // modelsPlaced says which models a job's members have got, and why those.
 func (t *turn) modelsPlaced() string {
-	if len(t.job.Models) == 0 || len(t.took) == 0 {
+	if len(t.job.Models) == 0 || len(t.took) == 0 || len(t.took[0].models) == 0 {
 		return ""
 	}
 	if len(t.took) > 1 {
@@ -242,8 +260,11 @@ func (t *turn) modelsPlaced() string {
 type served struct {
 	option
 	members int
-	// passed are the models that were looked at before, with their speeds.
-	passed []string
+	// passed are the models that were looked at before, with their speeds, and full
+	// the regions.
+	passed, full []string
+	// routes are the regions that it could have gone to.
+	routes []route
 }
 
 // servedBy notes from what a gang that has been placed is served.
@@ -252,17 +273,28 @@ func (t *turn) servedBy(g *gang) {
 		return
 	}
 	s := served{option: g.options[g.took], members: g.members}
-	for i := range g.options[:g.took] {
-		if o := &g.options[i]; len(o.models) == 1 {
+	for i := range g.options {
+		o := &g.options[i]
+		if o.to != nil && !slices.ContainsFunc(s.routes, func(r route) bool { return r.name == o.to.name }) {
+			s.routes = append(s.routes, *o.to)
+		}
+		if i >= g.took {
+			continue
+		}
+		if o.to != nil && slices.Equal(o.models, s.models) {
+			s.full = append(s.full, o.to.name)
+		}
+		if len(o.models) == 1 && !slices.Equal(o.models, s.models) {
 			s.passed = append(s.passed, fmt.Sprintf("%s (speed %s)", o.models[0].Name, number(o.speed())))
 		}
 	}
+	s.passed = slices.Compact(s.passed)
 	t.took = append(t.took, s)
 }
 
 // modelsWanted says what a gang takes that waits, and for what it waits.
 func (g *gang) modelsWanted() string {
-	if len(g.options) == 0 {
+	if len(g.options) == 0 || len(g.options[0].models) == 0 {
 		return ""
 	}
 	var names []string
@@ -271,6 +303,7 @@ func (g *gang) modelsWanted() string {
 			names = append(names, fmt.Sprintf("%s (speed %s)", o.models[0].Name, number(o.speed())))
 		}
 	}
+	names = slices.Compact(names)
 	if len(names) == 1 {
 		return "; it takes only " + names[0]
 	}

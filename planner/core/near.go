@@ -134,7 +134,7 @@ func (c *cycle) bestDomain(e *place.Engine, g *gang) domainFit {
 	m := newMeter(e, g)
 	if g.members == 1 && g.unit.Topology.Mode != model.TopologyRequire {
 		within := &c.tree.Domains[g.unit.Within]
-		f := domainFit{domain: g.unit.Within, lo: within.Lo, hi: within.Hi, path: within.Path}
+		f := domainFit{domain: g.unit.Within, lo: within.Lo, hi: within.Hi, path: within.Path, level: c.levelOf(within)}
 		m.measure(&f)
 		return f
 	}
@@ -180,7 +180,7 @@ func (c *cycle) eachDomain(g *gang, f func(domainFit)) {
 	case g.members == 1:
 		c.eachNode(within, model.LevelNode, f)
 	default:
-		f(domainFit{domain: g.unit.Within, lo: within.Lo, hi: within.Hi, path: within.Path})
+		f(domainFit{domain: g.unit.Within, lo: within.Lo, hi: within.Hi, path: within.Path, level: c.levelOf(&within)})
 	}
 }
 
@@ -188,6 +188,14 @@ func (c *cycle) eachNode(within topo.Domain, level string, f func(domainFit)) {
 	for node := within.Lo; node < within.Hi; node++ {
 		f(domainFit{domain: -1, node: node, lo: node, hi: node + 1, level: level})
 	}
+}
+
+// levelOf names a domain's level; "" is the cluster's.
+func (c *cycle) levelOf(d *topo.Domain) string {
+	if d.Level < 0 {
+		return ""
+	}
+	return c.tree.Levels[d.Level]
 }
 
 func nodeName(n *model.Node) string {

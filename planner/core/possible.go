@@ -5,7 +5,6 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
-	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // possibility says whether a gang could be placed in an emptier cluster, and
@@ -103,9 +102,9 @@ func (c *cycle) findPossibility(g *gang) possibility {
 // none that matter.
 func (g *gang) alone() (*gang, bool) {
 	u := *g.unit
-	any := len(u.Taken)+len(u.TakenByPart) > 0 || u.Within != topo.Root || u.Only != nil
+	any := len(u.Taken)+len(u.TakenByPart) > 0 || u.Within != g.home() || u.Only != nil
 	u.Taken, u.TakenByPart, u.Quotas = nil, nil, slices.Clone(u.Quotas)
-	u.Within, u.Only = topo.Root, nil
+	u.Within, u.Only = g.home(), nil
 	for i := range u.Quotas {
 		any = any || len(u.Quotas[i].Used) > 0
 		u.Quotas[i].Used = map[string]int{}

@@ -36,6 +36,8 @@ type Prepared struct {
 	queues []model.Queue
 	// demands are what jobs that have ended have had.
 	demands []float64
+	// regions are what is known of regions.
+	regions []model.Region
 	nodes   map[string]*model.Node
 	jobs    map[jobKey]*model.Job
 	allocs  map[string]*model.Alloc
@@ -153,7 +155,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
-	p.levels, p.queues, p.demands = s.Levels, s.Queues, s.History.Demands
+	p.levels, p.queues, p.demands, p.regions = s.Levels, s.Queues, s.History.Demands, s.Regions
 	p.apart, p.apartNodes = s.Reservations, nil
 }
 

@@ -45,7 +45,7 @@ func (g *gang) where() string {
 		return g.inSlices()
 	}
 	text := " in one " + g.unit.Topology.Level + g.inSlices()
-	if g.unit.Only != nil || g.unit.Within != topo.Root {
+	if g.unit.Only != nil || g.unit.Within != g.home() {
 		text += ", where its other members are"
 	}
 	return text

@@ -7,7 +7,6 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
-	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // sliced reports whether members of the gang come in slices.
@@ -69,7 +68,7 @@ func (g *gang) joinSlice(at int32, level string) bool {
 	if level == model.LevelNode {
 		return g.joinSpot(place.Spot{Node: at, GPUs: ^uint64(0)})
 	}
-	if g.unit.Within != topo.Root {
+	if g.unit.Within != g.home() {
 		return true // it is narrow enough as it is, or too narrow
 	}
 	return g.joinDomain(at)

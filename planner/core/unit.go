@@ -26,6 +26,8 @@ type gang struct {
 	astray bool
 	// halved: several of its slices lack members, so it is astray.
 	halved bool
+	// nowhere says why there is no region for it, so it is astray.
+	nowhere string
 	// grown is how many members the gang has already, which it is to run beside.
 	grown int
 	// near is the smallest domain around those.
@@ -107,15 +109,20 @@ func (g *gang) exact() bool { return len(g.unit.Parts) == 1 && len(g.unit.Quotas
 
 // prepare compiles a gang's unit, or one for each way to serve it.
 func (c *cycle) prepare(j *model.Job, g *gang) {
-	if g.options = g.options[:0]; len(j.Models) > 0 && g.gpus > 0 {
-		c.prepareModels(j, g)
+	g.options, g.at = g.options[:0], 0
+	routes, none := c.routes(j, g)
+	if len(routes) > 0 || len(j.Models) > 0 && g.gpus > 0 {
+		c.prepareOptions(j, g, routes)
 		return
 	}
 	c.prepareUnit(j, g)
+	if g.nowhere = none; none != "" {
+		g.astray = true
+	}
 }
 
 func (c *cycle) prepareUnit(j *model.Job, g *gang) {
-	u := &place.Unit{Topology: j.Topology, Within: topo.Root}
+	u := &place.Unit{Topology: j.Topology, Within: g.home()}
 	g.runs, _ = c.expected(j)
 	g.queue = c.apartFor(j)
 	g.replaces = c.replaces(j)
@@ -137,7 +144,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	}
 	c.joinSlices(j, g)
 	if g.within != topo.Root {
-		u.Within, u.Inside = g.within, true
+		u.Within = g.within
 	}
 	if g.grown > 0 {
 		c.onlyWhole(j, g)
@@ -250,7 +257,7 @@ func (c *cycle) joinOthers(j *model.Job, g *gang) {
 // joinDomain limits the gang to a domain; false if there is none, or another
 // one is set already.
 func (g *gang) joinDomain(d int32) bool {
-	if d < 0 || g.unit.Within != topo.Root && g.unit.Within != d {
+	if d < 0 || g.unit.Within != g.home() && g.unit.Within != d {
 		return false
 	}
 	g.unit.Within = d

@@ -104,9 +104,12 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	truth := c.truth()
 	var why possibility
-	if g.astray {
+	switch {
+	case g.nowhere != "":
+		why = possibility{code: codeNoNode, reason: g.nowhere}
+	case g.astray:
 		why = possibility{code: codeNoDomain, reason: g.astrayReason()}
-	} else {
+	default:
 		why = c.possibility(g)
 	}
 	part := why.part
@@ -211,7 +214,7 @@ func (c *cycle) fitsApart(e *place.Engine, g *gang) bool {
 		return false
 	}
 	loose, unit := *g, *g.unit
-	unit.Topology, unit.Within, unit.Only = model.Topology{}, topo.Root, nil
+	unit.Topology, unit.Within, unit.Only = model.Topology{}, g.home(), nil
 	unit.Parts = slices.Clone(unit.Parts)
 	for i := range unit.Parts {
 		unit.Parts[i].Slices = place.Slices{}

@@ -31,6 +31,8 @@ const (
 	KeyBudget     = Prefix + "budget"
 	KeyOnFailure  = Prefix + "on_failure"
 	KeyOnResize   = Prefix + "on_resize"
+	KeyRegions    = Prefix + "regions"
+	KeyData       = Prefix + "data"
 	KeyCollective = Prefix + "collective"
 	KeySlice      = Prefix + "slice"
 	KeyModels     = Prefix + "models"
@@ -42,7 +44,7 @@ const (
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyMove, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
-	KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed,
+	KeyRegions, KeyData, KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -93,6 +95,9 @@ type Spec struct {
 	// priority.
 	Priority string
 	Topology model.Topology
+	// Regions are those that it may run in, empty is all; Data names the data sets
+	// that it reads.
+	Regions, Data []string
 	// Collective is what a member's GPUs do most with each other: one of
 	// model.CollectiveRing and model.CollectiveAllToAll.
 	Collective string

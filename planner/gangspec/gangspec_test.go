@@ -123,6 +123,7 @@ func TestParseReadsEverything(t *testing.T) {
 		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
 		"caravan_on_failure": "continue", "caravan_on_resize": "restart",
 		"caravan_models": "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB = .5,NVIDIA L4", "caravan_mix": "true", "caravan_collective": "alltoall",
+		"caravan_regions": "eu,us", "caravan_data": "imagenet, s3://bucket/laion 5b",
 		"caravan_speed": "4 : 3.5, 1:1,2:1.9",
 	}
 	job.TaskGroups[0].Meta = map[string]string{"caravan_min": "2", "caravan_max": "8", "caravan_queue": "org/team"}
@@ -137,6 +138,7 @@ func TestParseReadsEverything(t *testing.T) {
 		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Move: "allow", Checkpoint: 10 * time.Minute,
 		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
 		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true, Collective: "alltoall",
+		Regions: []string{"eu", "us"}, Data: []string{"imagenet", "s3://bucket/laion 5b"},
 		Speed: []model.SpeedPoint{{Members: 1, Rate: 1}, {Members: 2, Rate: 1.9}, {Members: 4, Rate: 3.5}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -180,8 +182,13 @@ func TestParseFaults(t *testing.T) {
 		"on_failure": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "contine" }, []string{`(did you mean "continue"?)`}},
 		"on_failure without room": {func(j *api.Job) { j.Meta["caravan_on_failure"] = "continue" },
 			[]string{"fewer members than count"}},
-		"on_resize":  {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
-		"collective": {func(j *api.Job) { j.Meta["caravan_collective"] = "all2all" }, []string{`job: caravan_collective = "all2all": allowed is ring or alltoall (did you mean "alltoall"?)`}},
+		"on_resize": {func(j *api.Job) { j.Meta["caravan_on_resize"] = "resize" }, []string{"notify or restart"}},
+		"a region of no name": {func(j *api.Job) { j.Meta["caravan_regions"] = "eu,,us" },
+			[]string{`job: caravan_regions = "eu,,us": "" does not go; allowed are up to 64 different names with commas between them, such as "eu, us"`}},
+		"a region twice":           {func(j *api.Job) { j.Meta["caravan_regions"] = "eu, eu" }, []string{`"eu" does not go`}},
+		"a region with a space":    {func(j *api.Job) { j.Meta["caravan_regions"] = "e u" }, []string{`"e u" does not go`}},
+		"data that cannot be read": {func(j *api.Job) { j.Meta["caravan_data"] = "a\x00b" }, []string{`caravan_data`}},
+		"collective":               {func(j *api.Job) { j.Meta["caravan_collective"] = "all2all" }, []string{`job: caravan_collective = "all2all": allowed is ring or alltoall (did you mean "alltoall"?)`}},
 		"a slice that is no number": {func(j *api.Job) { j.Meta["caravan_gang"], j.Meta["caravan_slice"] = "job", "x" },
 			[]string{`job: caravan_slice = "x": allowed is "SIZE" or "SIZE:LEVEL", SIZE 2 or more and a divisor of the group's count, 4`}},
 		"a slice that is no part": {func(j *api.Job) { j.Meta["caravan_gang"], j.Meta["caravan_slice"] = "job", "3:rack" },

@@ -54,6 +54,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 		Burst:    p.word(KeyBurst, "", []string{BurstAllow, BurstNever, BurstOnly}),
 		Budget:   p.budget(),
 	}
+	spec.Regions, spec.Data = p.regions()
 	spec.Models, spec.Mix = p.models()
 	spec.Collective = p.word(KeyCollective, model.CollectiveRing, []string{model.CollectiveRing, model.CollectiveAllToAll})
 	spec.Speed = p.speed()

@@ -35,6 +35,8 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Constraints:   constraints(job.Constraints),
 		Gang:          spec.Gang,
 		Topology:      spec.Topology,
+		Regions:       slices.Clone(spec.Regions),
+		Data:          slices.Clone(spec.Data),
 		Collective:    spec.Collective,
 		Models:        slices.Clone(spec.Models),
 		MixModels:     spec.Mix,

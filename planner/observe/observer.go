@@ -44,10 +44,12 @@ type Observer struct {
 	levels  []config.Level
 	// levelNames are what a job's contract may name.
 	levelNames []string
-	now        func() time.Time
-	queues     func(time.Time) []model.Queue
-	estimate   func(*model.Job)
-	history    func() model.History
+	// regions are what is known of regions.
+	regions  []model.Region
+	now      func() time.Time
+	queues   func(time.Time) []model.Queue
+	estimate func(*model.Job)
+	history  func() model.History
 
 	// mu lets one Refresh at a time.
 	mu     sync.Mutex
@@ -84,6 +86,7 @@ func New(opts Options) *Observer {
 		managed:    opts.Config.Managed,
 		levels:     opts.Config.Levels,
 		levelNames: opts.Config.LevelNames(),
+		regions:    opts.Config.Regions,
 		now:        now,
 		reader: nodeReader{
 			levels: opts.Config.Levels, levelNames: opts.Config.LevelNames(), devices: opts.Config.Managed.Devices,
@@ -167,7 +170,7 @@ func (o *Observer) view(st *state) *View {
 		Unseen:       st.unseen, ACLsOff: st.aclsOff,
 		Devices: slices.Clone(o.managed.Devices),
 	}
-	snap := &model.Snapshot{Version: model.SnapshotVersion, Now: v.Taken}
+	snap := &model.Snapshot{Version: model.SnapshotVersion, Now: v.Taken, Regions: o.regions}
 	for _, l := range o.levels {
 		snap.Levels = append(snap.Levels, l.Name)
 		v.LevelMeta[l.Name] = l.Meta

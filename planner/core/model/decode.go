@@ -28,6 +28,7 @@ var required = map[string][]string{
 	"Preempted":   {"at", "by"},
 	"Slice":       {"size", "level"},
 	"Reservation": {"name", "kind"},
+	"Region":      {"name"},
 	"Backfill":    {"for", "start", "until"},
 	"ModelSpeed":  {"name", "speed"},
 	"SpeedPoint":  {"members", "rate"},

@@ -35,6 +35,11 @@ type Job struct {
 	// Gang says what starts together: GangJob, GangGroup or GangNone.
 	Gang     Gang     `json:"gang,omitempty"`
 	Topology Topology `json:"topology,omitzero"`
+	// Regions are those that the job may run in; empty is all. A gang never spans
+	// regions.
+	Regions []string `json:"regions,omitempty"`
+	// Data names the data sets that it reads, as the regions' Data do.
+	Data []string `json:"data,omitempty"`
 	// Collective is what a member's GPUs do most with each other, by which they are
 	// chosen: CollectiveRing or CollectiveAllToAll; "" means CollectiveRing.
 	Collective string `json:"collective,omitempty"`

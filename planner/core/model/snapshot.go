@@ -31,8 +31,22 @@ type Snapshot struct {
 	Queues []Queue `json:"queues,omitempty"`
 	// Reservations set nodes or starts apart.
 	Reservations []Reservation `json:"reservations,omitempty"`
+	// Regions are what is known of the tree's regions.
+	Regions []Region `json:"regions,omitempty"`
 	// History is what is known of jobs that have ended.
 	History History `json:"history,omitzero"`
+}
+
+// Region is what speaks for a region, or against it.
+type Region struct {
+	// Name is the nodes' value at the level region.
+	Name string `json:"name"`
+	// Price is what a GPU costs in an hour, by model, in the operator's currency.
+	Price map[string]float64 `json:"price,omitempty"`
+	// Carbon is how many grams of CO2 a kWh costs; 0 is unknown.
+	Carbon float64 `json:"carbon,omitempty"`
+	// Data names the data sets that are there.
+	Data []string `json:"data,omitempty"`
 }
 
 // History is what is known of jobs that have ended.

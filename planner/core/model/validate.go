@@ -60,6 +60,7 @@ func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 	s.validateJobs(f, levels, nodes)
 	s.validateQueues(f)
 	s.validateReservations(f)
+	s.validateRegions(f)
 	s.History.validate(f)
 	s.validateAllocs(f, nodes, owner)
 	return owner

@@ -24,8 +24,6 @@ type Unit struct {
 	// Within limits the unit to a domain, because other members of its gang
 	// are there; topo.Root is no limit.
 	Within int32
-	// Inside: the unit may not be in a wider domain around Within either.
-	Inside bool
 	// Only, if set, limits the unit to a part of one node instead.
 	Only *Spot
 }
@@ -266,7 +264,7 @@ func (a *attempt) tryOne(level int) bool {
 	} else {
 		fullest := 0
 		for _, d := range a.Catalog.Tree.ByLevel[a.required] {
-			if !a.within(d) {
+			if d = a.clip(d); !a.within(d) {
 				continue
 			}
 			n, s, any := a.bestNode(p, d)
@@ -288,15 +286,21 @@ func (a *attempt) tryOne(level int) bool {
 	return true
 }
 
-// within reports whether a domain may be used: it holds the domain that the
-// unit is limited to, or lies in it, and has the level required.
+// clip is what of a domain is inside the one that the unit is limited to.
+func (a *attempt) clip(domain int32) int32 {
+	d, w := &a.Catalog.Tree.Domains[domain], &a.Catalog.Tree.Domains[a.unit.Within]
+	if d.Lo <= w.Lo && w.Hi <= d.Hi && d.Level < w.Level {
+		return a.unit.Within
+	}
+	return domain
+}
+
+// within reports whether a domain may be used: it lies in the one that the unit
+// is limited to, and has the level required.
 func (a *attempt) within(domain int32) bool {
 	tree := a.Catalog.Tree
 	d, w := &tree.Domains[domain], &tree.Domains[a.unit.Within]
-	if a.unit.Inside && (d.Lo < w.Lo || d.Hi > w.Hi) {
-		return false
-	}
-	if (d.Lo > w.Lo || d.Hi < w.Hi) && (d.Lo < w.Lo || d.Hi > w.Hi) {
+	if d.Lo < w.Lo || d.Hi > w.Hi {
 		return false
 	}
 	for a.required >= 0 && d.Level != a.required {
@@ -346,6 +350,7 @@ func (a *attempt) tryDomains(domains []int32) bool {
 	var options []option
 	exact := len(a.order) == 1 && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0
 	for _, d := range domains {
+		d = a.clip(d)
 		spare, ok := 0, true
 		for k, i := range a.order {
 			part := &a.unit.Parts[i]

@@ -20,6 +20,7 @@ const (
 	hidden      kind = "hidden" // free text, whose words decide nothing
 	alloc       kind = "alloc"
 	class       kind = "class"
+	dataSet     kind = "data"
 	datacenter  kind = "dc"
 	gpu         kind = "GPU"
 	group       kind = "group"
@@ -51,7 +52,8 @@ var rules = map[string]kind{
 	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
-	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep, "Job.Collective": keep,
+	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep, "Job.Collective": keep, "Job.Regions": level, "Job.Data": dataSet,
+	"Region.Name": level, "Region.Price KEY": keep, "Region.Data": dataSet,
 	"FailedPlace.Group": group, "FailedPlace.Node": nodeID, "FailedPlace.Why": hidden,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"Reservation.Name": reservation, "Reservation.Kind": keep, "Reservation.Nodes": nodeID, "Reservation.Level": keep,
