@@ -63,6 +63,8 @@ type Comparison struct {
 	Even bool
 	// Queues are the cluster's; the jobs name them.
 	Queues []model.Queue
+	// Spans is for how many GPUs each run keeps who had them when.
+	Spans int
 	// Workers is how many runs are played at once; 0 is as many as there are
 	// processors.
 	Workers int
@@ -189,7 +191,7 @@ func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepar
 	}
 	s := Setup{
 		Cluster: c.Cluster, Jobs: p.Jobs, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
-		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed),
+		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed), Spans: c.Spans,
 	}
 	if !c.Even {
 		s.Speed = NewSpeed(&c.Cluster, H100NDR)

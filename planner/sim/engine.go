@@ -32,6 +32,8 @@ type Setup struct {
 	Seed        uint64
 	// Log is told of every event; nil: nobody is.
 	Log func(Event)
+	// Spans is for how many GPUs it is kept who had them when; 0 is none.
+	Spans int
 	// Progress is told how many jobs are done, now and then; nil: nobody is.
 	Progress func(done int)
 }
@@ -55,6 +57,10 @@ type run struct {
 	holders []map[int]bool
 	down    []bool
 	rng     *rand.Rand
+	series  series
+	// rows are the numbers of the nodes' first GPUs.
+	rows  []int
+	spans []Span
 }
 
 // Run plays a setup until all jobs are done.
@@ -79,6 +85,12 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		r.failLater(n)
 	}
 	_, r.meter.horizon = trace.Span(s.Jobs)
+	r.series.step = r.meter.horizon / samples
+	row := 0
+	for i := range s.Cluster.Nodes {
+		r.rows = append(r.rows, row)
+		row += len(s.Cluster.Nodes[i].GPUs)
+	}
 	r.meter.gpus = s.Cluster.GPUs
 	for r.open > 0 {
 		if err := ctx.Err(); err != nil {
@@ -100,6 +112,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 func (r *run) advance(to float64) {
 	if to > r.now {
 		r.meter.pass(r, to)
+		r.series.take(r, to)
 		r.now = to
 	}
 }
@@ -170,6 +183,7 @@ func (r *run) release(i int) {
 // drop takes a job's GPUs away, whatever becomes of it.
 func (r *run) drop(i int) {
 	j := &r.jobs[i]
+	r.span(i)
 	r.give(j.pieces)
 	for _, p := range j.pieces {
 		delete(r.holders[p.Node], i)
@@ -190,6 +204,10 @@ func (r *run) place(i int, pieces []Piece) error {
 	for _, p := range pieces {
 		r.holders[p.Node][i] = true
 	}
+	if len(j.pieces) > 0 {
+		r.span(i) // from now on it has more
+	}
+	j.spanned = r.now
 	j.pieces = append(slices.Clone(j.pieces), pieces...)
 	n := count(pieces)
 	j.placed += n
@@ -263,7 +281,7 @@ func (r *run) unborn() int {
 
 // outcome sums up.
 func (r *run) outcome() *Outcome {
-	return &Outcome{jobs: r.jobs, meter: r.meter, cluster: r.Cluster, end: r.now}
+	return &Outcome{jobs: r.jobs, meter: r.meter, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
 }
 
 func (r *run) nodesOf(pieces []Piece) int {

@@ -54,7 +54,9 @@ type job struct {
 	held, lost float64
 	// began is when it got its GPUs, the last time.
 	began float64
-	stops int
+	// spanned is since when it has exactly the GPUs that it has.
+	spanned float64
+	stops   int
 	// placed counts the GPUs that it has, and working tells that all its members
 	// have theirs.
 	placed  int

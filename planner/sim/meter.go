@@ -105,6 +105,8 @@ type Outcome struct {
 	meter   meter
 	cluster Cluster
 	end     float64
+	samples []Sample
+	spans   []Span
 }
 
 // cohort are the jobs whose completion times count: those submitted in the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
 	"github.com/caravan-sched/caravan/planner/sim"
+	"github.com/caravan-sched/caravan/planner/sim/report"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
 
@@ -50,7 +51,7 @@ type simFlags struct {
 	replay, even        bool
 	sigma, interval     float64
 	perNodeDay, repairs float64
-	events              string
+	events, report      string
 }
 
 func (a *app) simulateCommand() *cobra.Command {
@@ -90,8 +91,12 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	cmd.Flags().Float64Var(&f.perNodeDay, "failures", 0, "`number` of failures of each node in a day")
 	cmd.Flags().Float64Var(&f.repairs, "repair", 3600, "`seconds` that a node is away then, on average")
 	cmd.Flags().StringVar(&f.events, "events", "", "`file` for every event as a line of JSON; with several runs POLICY.SEED is put before its ending")
+	cmd.Flags().StringVar(&f.report, "report", "", "`directory` for a report: one HTML file with plots, and the data as CSV")
 	return cmd
 }
+
+// pictured is of how many GPUs a report shows who had them when.
+const pictured = 512
 
 func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	jobs, rep, err := f.trace.read(a.env)
@@ -104,6 +109,9 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	}
 	if c.Cluster, err = a.simCluster(f); err != nil {
 		return err
+	}
+	if f.report != "" {
+		c.Spans = min(c.Cluster.GPUs, pictured)
 	}
 	logs := eventLogs{name: f.events, several: f.seeds*len(f.policies) > 1}
 	if f.events != "" {
@@ -121,6 +129,11 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		out.Setup.Factors, out.Setup.TooLarge = append(out.Setup.Factors, p.Factor), append(out.Setup.TooLarge, p.TooLarge)
 	}
+	if f.report != "" {
+		if err := report.Write(f.report, f.reportInput(&out)); err != nil {
+			return err
+		}
+	}
 	return a.print(out, func(w io.Writer, s render.Style) error {
 		if f.load >= 1 {
 			if _, err := fmt.Fprintf(w, "At a load of %g the queue grows for as long as jobs come: there is no steady state.\n\n", f.load); err != nil {
@@ -129,6 +142,24 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		return render.Simulated(w, s, f.policies, results)
 	})
+}
+
+// reportInput is what a report is made of.
+func (f *simFlags) reportInput(out *simulated) report.Input {
+	in := report.Input{Title: "Simulation of " + filepath.Base(f.trace.file), Policies: f.policies, Results: out.Results, GPUs: out.Setup.GPUs}
+	add := func(name, format string, args ...any) {
+		in.Setup = append(in.Setup, [2]string{name, fmt.Sprintf(format, args...)})
+	}
+	add("Trace", "%s (%s), %d jobs of %d rows", filepath.Base(f.trace.file), f.trace.format, out.Setup.Trace.Jobs, out.Setup.Trace.Rows)
+	add("Cluster", "%d GPUs, %d per node", out.Setup.GPUs, out.Setup.GPUsPerNode)
+	add("Load", "%g; submissions moved by %.3g on average", f.load, sim.Of(out.Setup.Factors).Mean)
+	add("Estimates", "error sigma %g", f.sigma)
+	add("Decisions", "at most one every %g s", f.interval)
+	add("Seeds", "%d", f.seeds)
+	if f.load >= 1 {
+		add("Note", "at this load the queue grows for as long as jobs come: there is no steady state")
+	}
+	return in
 }
 
 func (a *app) simCluster(f *simFlags) (sim.Cluster, error) {

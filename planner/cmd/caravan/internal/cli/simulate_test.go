@@ -79,7 +79,7 @@ func TestSimulate(t *testing.T) {
 func TestSimulateJSON(t *testing.T) {
 	path := writeFile(t, "trace.csv", smallTrace())
 	events := filepath.Join(t.TempDir(), "events.jsonl")
-	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "gang,fifo", "--seeds", "1", "--json", "--events", events)
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "gang,fifo", "--seeds", "1", "--json", "--events", events, "--report", filepath.Dir(events))
 	if got.code != CodeOK {
 		t.Fatalf("exit code %d: %s", got.code, got.errOut)
 	}
@@ -97,6 +97,9 @@ func TestSimulateJSON(t *testing.T) {
 		if _, ok := out.Results[0].Metrics[name].(float64); !ok {
 			t.Errorf("%s is missing", name)
 		}
+	}
+	if page, err := os.ReadFile(filepath.Join(filepath.Dir(events), "index.html")); err != nil || !strings.Contains(string(page), "trace.csv") {
+		t.Errorf("the report: %v", err)
 	}
 	for _, policy := range []string{"gang", "fifo"} {
 		b, err := os.ReadFile(strings.TrimSuffix(events, ".jsonl") + "." + policy + ".1.jsonl")
