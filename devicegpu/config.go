@@ -31,6 +31,14 @@ type config struct {
 	FingerprintPeriod string `codec:"fingerprint_period"`
 	// NCCLTopology is "true", "false", or the folder of the files.
 	NCCLTopology string `codec:"nccl_topology"`
+	// MIG is migFixed or migAuto: whether idle GPUs are divided as the planner
+	// says.
+	MIG string `codec:"mig"`
+	// PlannerAddresses are where it is asked; the files are for TLS.
+	PlannerAddresses []string `codec:"planner_addresses"`
+	PlannerCAFile    string   `codec:"planner_ca_file"`
+	PlannerCertFile  string   `codec:"planner_cert_file"`
+	PlannerKeyFile   string   `codec:"planner_key_file"`
 	// MockSeed makes the UUIDs of simulated GPUs; "" is the host's name.
 	MockSeed string `codec:"mock_seed"`
 	// MockMIG divides simulated GPUs, see nvml.ParseMIG.
@@ -53,6 +61,11 @@ func configSchema() *hclspec.Spec {
 		"ignored_faults":     attr("ignored_faults", "list(string)", "[]"),
 		"fingerprint_period": attr("fingerprint_period", "string", `"1m"`),
 		"nccl_topology":      attr("nccl_topology", "string", `"true"`),
+		"mig":                attr("mig", "string", `"fixed"`),
+		"planner_addresses":  attr("planner_addresses", "list(string)", `["http://127.0.0.1:4656"]`),
+		"planner_ca_file":    attr("planner_ca_file", "string", `""`),
+		"planner_cert_file":  attr("planner_cert_file", "string", `""`),
+		"planner_key_file":   attr("planner_key_file", "string", `""`),
 		"mock_seed":          attr("mock_seed", "string", `""`),
 		"mock_mig":           attr("mock_mig", "list(string)", "[]"),
 		"mock_faults":        attr("mock_faults", "string", `""`),
@@ -61,7 +74,7 @@ func configSchema() *hclspec.Spec {
 
 // defaultConfig is what configSchema makes of an empty block.
 func defaultConfig() config {
-	return config{Enabled: true, Source: nvml.SourceNVML, FingerprintPeriod: "1m", NCCLTopology: "true"}
+	return config{Enabled: true, Source: nvml.SourceNVML, FingerprintPeriod: "1m", NCCLTopology: "true", MIG: migFixed, PlannerAddresses: []string{"http://127.0.0.1:4656"}}
 }
 
 // shortestPeriod keeps the plugin from asking the driver all the time.
@@ -76,6 +89,10 @@ type settings struct {
 
 	// ncclDir is where NCCL's topology files are; "" for none.
 	ncclDir string
+
+	// divides: idle GPUs are divided as the planners say.
+	divides  bool
+	planners planners
 
 	ignoredXIDs   []uint64
 	ignoredFaults []health.Kind
@@ -106,6 +123,14 @@ func (c config) validate() (settings, error) {
 		s.ncclDir = filepath.Clean(c.NCCLTopology)
 	case c.NCCLTopology != "false":
 		fail("nccl_topology = %q: want true, false or the absolute path of a folder", c.NCCLTopology)
+	}
+	s.divides = c.MIG == migAuto
+	if s.source.Divides = s.divides; !s.divides && c.MIG != migFixed {
+		fail("mig = %q: allowed are %s, %s", c.MIG, migFixed, migAuto)
+	}
+	s.planners = planners{c.PlannerAddresses, c.PlannerCAFile, c.PlannerCertFile, c.PlannerKeyFile}
+	if s.divides {
+		s.planners.validate(fail)
 	}
 	for i, x := range c.IgnoredXIDs {
 		if x < 1 || x > 1<<31 {

@@ -58,8 +58,19 @@ func TestSetConfigRefuses(t *testing.T) {
 		fingerprint_period = "soon"
 		ignored_xids = [94, 0]
 		ignored_faults = ["nvlink", "lost"]
-		ignored_gpu_ids = ["GPU-1", " GPU-2"]`)
-	for _, want := range []string{`source = "mock:dgx2": allowed are nvml, mock:dgxa100`, `fingerprint_period = "soon"`, `ignored_gpu_ids[1] = " GPU-2"`, "ignored_xids[1] = 0", `ignored_faults[1] = "lost": allowed are ecc, fabric`} {
+		ignored_gpu_ids = ["GPU-1", " GPU-2"]
+		mig = "maybe"`)
+	for _, want := range []string{`source = "mock:dgx2": allowed are nvml, mock:dgxa100`, `fingerprint_period = "soon"`, `ignored_gpu_ids[1] = " GPU-2"`, "ignored_xids[1] = 0", `ignored_faults[1] = "lost": allowed are ecc, fabric`, `mig = "maybe": allowed are fixed, auto`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+	err = configure(t, p, `
+		source = "mock:dgxh100"
+		mig = "auto"
+		planner_addresses = ["10.0.0.1:4656", "https://p:4656/x"]
+		planner_cert_file = "/c"`)
+	for _, want := range []string{`planner_addresses[0] = "10.0.0.1:4656": want http://HOST:PORT`, `planner_addresses[1]`, `planner_cert_file = "/c", planner_key_file = "": want both or none`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
 		}

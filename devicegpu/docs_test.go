@@ -41,7 +41,7 @@ func TestDocumentation(t *testing.T) {
 		slices.Sorted(maps.Keys(configSchema().GetObject().GetAttributes())),
 		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices, envIMEXChannels, envNCCLTopology, envROCmDevices, envBusIDs, imexChannel},
 		controlNodes, rivals,
-		[]string{topology.AttrInstances, "mig_profile", "mig_slices", "mig_multiprocessors"},
+		[]string{topology.AttrInstances, topology.AttrDivisions, "mig_profile", "mig_slices", "mig_multiprocessors"},
 		statNames(),
 	)
 	for _, k := range health.Kinds() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caravan-sched/caravan/devicegpu/health"
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
+	"github.com/caravan-sched/caravan/devicegpu/topology"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/base"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/device"
 	"github.com/caravan-sched/caravan/internal/nomadplugin/hclspec"
@@ -47,6 +48,14 @@ type Plugin struct {
 	tracker *health.Tracker
 	// complaints are the problems that were logged last.
 	complaints []string
+
+	// now is the clock; reserved is when each GPU was last given to a task,
+	// dividing are those that are divided just now, and divisions what became of
+	// the last division of each.
+	now       func() time.Time
+	reserved  map[string]time.Time
+	dividing  map[string]bool
+	divisions map[string]topology.Division
 }
 
 // Option changes how the plugin works.
@@ -59,7 +68,8 @@ func WithSource(open func(nvml.Spec) (nvml.Source, error)) Option {
 
 // New makes the plugin. It does nothing until it is configured.
 func New(log hclog.Logger, options ...Option) *Plugin {
-	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists, dir: ownDir()}
+	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists, dir: ownDir(), now: time.Now,
+		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}}
 	for _, o := range options {
 		o(p)
 	}
@@ -121,6 +131,9 @@ func (p *Plugin) Fingerprint(ctx context.Context, send func([]device.Group) erro
 	defer cancel()
 	faults := make(chan struct{}, 1)
 	go p.listen(ctx, cfg.period, faults)
+	if cfg.divides {
+		go p.obey(ctx, cfg, faults)
+	}
 	var sent []device.Group
 	first := true
 	for {
@@ -224,5 +237,9 @@ func (p *Plugin) groups() ([]device.Group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	simulated := p.source != nil && p.source.Simulated()
-	return Groups(p.inventory, simulated)
+	groups, err := Groups(p.inventory, simulated)
+	if err == nil && p.cfg.divides {
+		err = p.addDivisions(groups)
+	}
+	return groups, err
 }

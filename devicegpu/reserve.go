@@ -48,6 +48,9 @@ func (p *Plugin) Reserve(_ context.Context, ids []string) (device.Reservation, e
 	if err != nil {
 		return device.Reservation{}, fmt.Errorf("reserve GPUs: %w", err)
 	}
+	if err := p.beingDivided(inv, of); err != nil {
+		return device.Reservation{}, fmt.Errorf("reserve GPUs: %w", err)
+	}
 	of = inOrder(inv, of)
 	r := device.Reservation{Env: environment(inv, of)}
 	if !source.Simulated() {

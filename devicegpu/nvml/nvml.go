@@ -144,6 +144,8 @@ type Spec struct {
 	Seed string
 	// MIG divides simulated GPUs, see ParseMIG.
 	MIG []string
+	// Divides: simulated GPUs may be divided while they are there.
+	Divides bool
 	// Faults is the path of a file with the faults of simulated GPUs, one in a
 	// line; it is read at every look.
 	Faults string

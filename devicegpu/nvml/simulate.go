@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ type simulation struct {
 	// faults is the path of the file with the faults; "" for none.
 	faults string
 
+	// mu guards mig too.
 	mu sync.Mutex
 	// told are the XIDs that were reported, by GPU.
 	told   map[simulatedXID]bool
@@ -35,7 +37,7 @@ type simulatedXID struct {
 
 // simulate puts a simulation over a source, if the spec wants one.
 func simulate(source Source, spec Spec) (Source, error) {
-	if len(spec.MIG) == 0 && spec.Faults == "" {
+	if len(spec.MIG) == 0 && spec.Faults == "" && !(spec.Divides && source.Simulated()) {
 		return source, nil
 	}
 	if !source.Simulated() {
@@ -58,7 +60,11 @@ func (s *simulation) Inventory() (Inventory, error) {
 		return inv, err
 	}
 	inv.GPUs = slices.Clone(inv.GPUs)
-	for i, profiles := range s.mig {
+	s.mu.Lock()
+	division := maps.Clone(s.mig)
+	s.mu.Unlock()
+	for _, i := range slices.Sorted(maps.Keys(division)) {
+		profiles := division[i]
 		if i < len(inv.GPUs) {
 			s.divide(&inv, i, profiles)
 		} else {
@@ -103,7 +109,7 @@ func (s *simulation) Events(ctx context.Context, got func(Event)) error {
 
 func (s *simulation) divide(inv *Inventory, i int, profiles []string) {
 	g := &inv.GPUs[i]
-	g.MIG = ptr(true)
+	g.MIG = ptr(len(profiles) > 0)
 	g.Instances = nil
 	for n, profile := range profiles {
 		slots, gb, _ := profileSize(profile) // it was read before
@@ -218,7 +224,7 @@ type simulatedFault struct {
 	number uint64
 }
 
-var simulatedKinds = []string{"driver", "ecc", "fabric", "lost", "mig_pending", "nvlink", "remap_failed", "remap_pending", "retired_pending", "silent", "sram", "xid"}
+var simulatedKinds = []string{"busy", "driver", "ecc", "fabric", "lost", "mig_pending", "mig_refused", "nvlink", "remap_failed", "remap_pending", "retired_pending", "silent", "sram", "xid"}
 
 // parseFaults reads lines of a GPU's index, a fault and, for some, a number:
 // "3 xid 79". A driver that does not answer is "* driver". What stands behind

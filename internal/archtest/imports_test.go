@@ -49,7 +49,7 @@ var layers = []layer{
 	{prefix: "planner/sim", allowed: []string{"planner/core", "planner/history", "planner/sim", "planner/config"}},
 	{prefix: "planner/cmd", allowed: []string{"planner/", "internal/", "driver/gangapi", "driver/rendezvous", "driver/progress"}},
 	{prefix: "devicegpu/topology", allowed: []string{"devicegpu/topology"}, forbidden: impure},
-	{prefix: "devicegpu", allowed: []string{"devicegpu", "internal/nomadplugin"}},
+	{prefix: "devicegpu", allowed: []string{"devicegpu", "internal/nomadplugin", "planner/core/mig"}},
 	{prefix: "driver/rendezvous", allowed: nil, forbidden: impure},
 	{prefix: "driver/gangapi", allowed: []string{"driver/rendezvous"}},
 	{prefix: "driver/ulimit", allowed: nil},

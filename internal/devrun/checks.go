@@ -166,12 +166,13 @@ func (m islandMap) split(gpus []string) [][]string {
 }
 
 // checkWholeIslands: a member has its GPUs within one island, or has islands
-// whole.
+// whole. MIG instances have no NVLink, and are in none.
 func checkWholeIslands(t timeline, job string, islands islandMap) Check {
 	var faults []string
 	members := t.members(job)
 	for _, a := range members {
-		parts := islands.split(a.gpus)
+		whole := slices.DeleteFunc(slices.Clone(a.gpus), func(id string) bool { return strings.HasPrefix(id, "MIG-") })
+		parts := islands.split(whole)
 		for _, part := range parts {
 			island, known := islands.of[part[0]]
 			switch {

@@ -73,6 +73,9 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir, port st
 		if play.faults {
 			config += fmt.Sprintf("\nmock_faults = %q\nfingerprint_period = \"1s\"", faultsFile(dir, name))
 		}
+		if play.divides {
+			config += fmt.Sprintf("\nmig = \"auto\"\nplanner_addresses = [\"http://%s:%s\"]", devcluster.ServerHost, port)
+		}
 		plugins := []devcluster.Plugin{{Name: pluginName, Path: plugin, Config: config}}
 		if driver != "" {
 			plugins = append(plugins, devcluster.Plugin{Name: driverName, Path: driver, Config: driverConfig(dir, name, port)})

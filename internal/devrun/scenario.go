@@ -60,6 +60,8 @@ const (
 	// ScenarioDefrag: a gang that runs is moved, so that a job fits for which
 	// enough is free, but not on one node.
 	ScenarioDefrag = "defrag"
+	// ScenarioMIG: an idle GPU is divided for a gang that waits for halves of one.
+	ScenarioMIG = "mig"
 	// ScenarioQuota: a team borrows what another leaves idle, which gets its
 	// guarantee back before the borrower's next job starts.
 	ScenarioQuota = "quota"
@@ -102,6 +104,8 @@ type scenario struct {
 	driver bool
 	// configure changes the planner's configuration; nil leaves it.
 	configure func(*config.Config)
+	// divides: the device plugins divide GPUs as the planner says.
+	divides bool
 	// networks: nodes have networks of their own, which can be cut.
 	networks bool
 }
@@ -124,6 +128,7 @@ var scenarios = map[string]scenario{
 	ScenarioPreempt:       {play: (*run).playPreempt, driver: true},
 	ScenarioPreemptDomain: {play: (*run).playPreemptDomain, driver: true, configure: givesWay},
 	ScenarioDefrag:        {play: (*run).playDefrag, driver: true, configure: moves},
+	ScenarioMIG:           {play: (*run).playMIG, faults: true, divides: true},
 	ScenarioQuota:         {play: (*run).playQuota, configure: twoTeams},
 	ScenarioReclaim:       {play: (*run).playReclaim, configure: reclaims},
 	ScenarioBackfill:      {play: (*run).playBackfill, configure: backfills},

@@ -89,6 +89,14 @@ func (b backend) Status() httpapi.Status {
 // not for a question.
 func (b backend) Recording() *recording.Recording { return b.d.recorded.Load() }
 
+// Divisions implements httpapi.Divider.
+func (b backend) Divisions(gpus []string) ([]httpapi.Division, error) {
+	if _, leading := b.d.leads(context.Background()); !leading {
+		return nil, &httpapi.Error{Status: http.StatusServiceUnavailable, Message: "another planner leads, or none does yet", Do: "ask the one that leads; caravan status names it"}
+	}
+	return b.d.divisions.asked(gpus), nil
+}
+
 func (b backend) Queues() []model.QueueUse { return b.d.queues.standing() }
 
 // Queue are the waiting jobs: those that were decided on, in their order, and

@@ -47,7 +47,10 @@ type Daemon struct {
 	carry   carrier
 	decide  func(*model.Snapshot) (*model.Plan, error)
 	// keeper makes the cluster's own plans.
-	keeper  keeper
+	keeper keeper
+	// divisions are the GPUs that are being divided.
+	divisions divisions
+
 	lock    locker
 	auth    authorizer
 	gateway http.Handler

@@ -168,6 +168,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 		d.learner.forget()
 		d.settings.forget()
 		d.keeper.forget()
+		d.divisions.forget()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}
@@ -176,6 +177,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	unlearned := d.speeds.load(ctx) // without it decisions are as good as they were
 	if worked := d.speeds.learn(withWork(v, works), works, d.now()); worked != v {
 		v = worked
+		d.view.Store(v)
+	}
+	if marked := d.divisions.mark(v); marked != v {
+		v = marked
 		d.view.Store(v)
 	}
 	deciding := time.Now()
@@ -187,6 +192,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	out := outcome{plan: plan}
 	if !d.cfg.ObserveOnly {
 		out = d.carry.Execute(term, v, plan)
+		d.divisions.want(v, plan.Repartitions, d.now())
+		for _, p := range plan.Repartitions {
+			d.log.Info("divides a GPU", "node", p.Node, "gpu", p.GPU, "for", p.For.ID, "reason", p.Reason)
+		}
 	}
 	if !d.cfg.ObserveOnly {
 		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.learner.save(ctx, v.Taken))

@@ -73,6 +73,7 @@ type Backend interface {
 	Authorize(ctx context.Context, token string, right Right, namespace string) error
 	Members
 	Configurable
+	Divider
 }
 
 // Handler serves the API. It expects paths with Prefix.
@@ -89,6 +90,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET "+Prefix+"/snapshot", s.answer(s.snapshot))
 	mux.HandleFunc("GET "+Prefix+"/recording", s.answer(s.recording))
 	mux.HandleFunc("GET "+Prefix+"/doctor", s.answer(s.doctor))
+	mux.HandleFunc("GET "+Prefix+"/divisions", s.answer(s.divisions))
 	mux.HandleFunc("POST "+Prefix+"/plan", s.answer(s.plan))
 	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
 	s.handleMembers(mux)
@@ -139,7 +141,7 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor}, PUT or DELETE " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions}, PUT or DELETE " +
 			Prefix + "/settings/{policy,queues}, or POST " +
 			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}

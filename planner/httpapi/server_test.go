@@ -56,6 +56,12 @@ func (b *fakeBackend) Set(_ context.Context, name Setting, text *string) (Settin
 	return b.Settings(), nil
 }
 
+func (b *fakeBackend) Divisions(gpus []string) ([]Division, error) {
+	if len(gpus) == 0 {
+		return nil, &Error{Status: http.StatusServiceUnavailable, Message: "another planner leads"}
+	}
+	return []Division{{GPU: gpus[0], Profiles: []string{"3g.40gb"}}}, nil
+}
 func (b *fakeBackend) Queue() []Job {
 	return []Job{{Namespace: "team", ID: "a", Position: 1}, {Namespace: "other", ID: "b", Position: 2}}
 }

@@ -62,3 +62,25 @@ func divided(byID map[string]model.GPU, matrix topology.Matrix, e *nodeEntry) {
 		byID[id] = g
 	}
 }
+
+// divisions notes that the node's plugin divides GPUs, and what became of that. It
+// is told on each of its device groups.
+func (r *nodeReader) divisions(d *api.NodeDeviceResource, e *nodeEntry) {
+	raw := d.Attributes[topology.AttrDivisions]
+	if raw == nil || raw.StringVal == nil || e.model.Divides {
+		return
+	}
+	list, err := topology.DecodeDivisions(*raw.StringVal)
+	if err != nil {
+		e.warn("what became of its divided GPUs is not known, so that none is divided: %v; check the device plugin's version with nomad-device-caravan check", err)
+		return
+	}
+	e.model.Divides = true
+	for _, v := range list {
+		out := model.Division{GPU: v.GPU, Profiles: v.Profiles, At: v.At, State: model.DivisionDone}
+		if v.Refused != "" {
+			out.State, out.Why = model.DivisionRefused, v.Refused
+		}
+		e.model.Divisions = append(e.model.Divisions, out)
+	}
+}

@@ -1,8 +1,10 @@
 package observe
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
@@ -135,5 +137,49 @@ func TestMIGRequests(t *testing.T) {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDivisions: what became of divided GPUs, as the plugin tells it on each group.
+func TestDivisions(t *testing.T) {
+	at := time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
+	text, err := topology.EncodeDivisions([]topology.Division{
+		{GPU: "GPU-b", Profiles: []string{"3g.40gb", "3g.40gb"}, At: at}, {GPU: "GPU-a", Profiles: []string{"7g.80gb"}, At: at, Refused: "it is in use"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := mixed(t)
+	for _, d := range n.NodeResources.Devices {
+		d.Attributes[topology.AttrDivisions] = &api.Attribute{StringVal: &text}
+	}
+	look := func(n *api.Node) (model.Node, []Warning) {
+		t.Helper()
+		f := newFake(t)
+		f.putNode(n)
+		v, err := f.observer(t).Refresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Snapshot.Nodes[0], v.Warnings
+	}
+	got, _ := look(n)
+	want := []model.Division{
+		{GPU: "GPU-b", Profiles: []string{"3g.40gb", "3g.40gb"}, At: at, State: model.DivisionDone},
+		{GPU: "GPU-a", Profiles: []string{"7g.80gb"}, At: at, State: model.DivisionRefused, Why: "it is in use"},
+	}
+	if d := cmp.Diff(want, got.Divisions); d != "" || !got.Divides {
+		t.Errorf("divides %v (-want +got):\n%s", got.Divides, d)
+	}
+	for _, g := range got.GPUs {
+		if _, kept := g.Attributes[topology.AttrDivisions]; kept {
+			t.Errorf("%s keeps the data for programs", g.UUID)
+		}
+	}
+	n = mixed(t)
+	n.NodeResources.Devices[0].Attributes[topology.AttrDivisions] = &api.Attribute{StringVal: ptr("cd1.broken")}
+	got, warnings := look(n)
+	if got.Divides || !slices.ContainsFunc(warnings, func(w Warning) bool { return strings.Contains(w.Text, "is not known, so that none is divided") }) {
+		t.Errorf("divides %v, warnings %v", got.Divides, warnings)
 	}
 }
