@@ -51,8 +51,12 @@ func (m MaxMin) WithDefaults() MaxMin {
 	return m
 }
 
-// maxTimes bounds the program's variables: kinds of jobs by models of GPUs.
-const maxTimes = 192
+// maxKinds bounds the kinds of jobs in the program, and maxTimes its variables:
+// kinds by models of GPUs.
+const (
+	maxKinds = 96
+	maxTimes = 192
+)
 
 type maxMin struct{ MaxMin }
 
@@ -265,7 +269,7 @@ func kindsOf(s *Situation) *kinds {
 	for i := range s.Jobs {
 		k.speeds[i] = speedsOf(&s.Jobs[i], s.Models)
 	}
-	most := max(1, maxTimes/max(1, len(s.Models)))
+	most := max(1, min(maxKinds, maxTimes/max(1, len(s.Models))))
 	for _, steps := range []float64{0, 16, 8, 4, 2, 1, 0.5, 0.25} { // 0 is exactly
 		if k.group(s, steps, most) {
 			return k
