@@ -110,7 +110,7 @@ func TestMeasure(t *testing.T) {
 		t.Fatalf("report %+v, want the one case", r)
 	}
 	c := r.Cases[0]
-	if c.MedianMS <= 0 || c.LeastMS > c.MedianMS || c.BudgetMS != 0.5 || c.Ratio != c.MedianMS/0.5 || c.What != "a gang of 128 whole nodes placed on 4096 GPUs" {
+	if c.MedianMS <= 0 || c.LeastMS > c.MedianMS || c.CPUMS < 0 || c.BudgetMS != 0.5 || c.Ratio != c.MedianMS/0.5 || c.What != "a gang of 128 whole nodes placed on 4096 GPUs" {
 		t.Errorf("timing %+v", c)
 	}
 }
@@ -122,7 +122,7 @@ func TestMeasureTellsWhatFails(t *testing.T) {
 		"setup": {Setup: func() (func() error, error) { return nil, broken }},
 		"op":    {Setup: func() (func() error, error) { return func() error { return broken }, nil }},
 	} {
-		if _, err := o.time(c); !errors.Is(err, broken) {
+		if _, _, err := o.time(c); !errors.Is(err, broken) {
 			t.Errorf("%s: %v, want the failure", name, err)
 		}
 	}

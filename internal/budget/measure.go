@@ -34,13 +34,15 @@ type Timing struct {
 	What     string  `json:"what"`
 	MedianMS float64 `json:"median_ms"`
 	LeastMS  float64 `json:"least_ms"`
+	// CPUMS is the median of the CPU time, of all threads together.
+	CPUMS float64 `json:"cpu_ms"`
 	// BudgetMS is what it may cost, 0 if nothing is said; Ratio is the median's
 	// part of it.
 	BudgetMS float64 `json:"budget_ms,omitempty"`
 	Ratio    float64 `json:"ratio,omitempty"`
 }
 
-// Growth is how the cost of something grows: with the exponent's power.
+// Growth is how the CPU time of something grows: with the exponent's power.
 type Growth struct {
 	What     string  `json:"what"`
 	Against  string  `json:"against"`
@@ -50,8 +52,8 @@ type Growth struct {
 
 // Point is what one size costs.
 type Point struct {
-	Size     int     `json:"size"`
-	MedianMS float64 `json:"median_ms"`
+	Size  int     `json:"size"`
+	CPUMS float64 `json:"cpu_ms"`
 }
 
 // Memory is what a cluster takes that is ready for decisions, with its
@@ -83,11 +85,11 @@ func Measure(o Options) (*Report, error) {
 			continue
 		}
 		o.Progress(c.Name)
-		times, err := o.time(c)
+		times, cpu, err := o.time(c)
 		if err != nil {
 			return nil, err
 		}
-		t := Timing{Name: c.Name, What: c.What, MedianMS: median(times), LeastMS: times[0], BudgetMS: milliseconds(c.Budget)}
+		t := Timing{Name: c.Name, What: c.What, MedianMS: median(times), LeastMS: times[0], CPUMS: median(cpu), BudgetMS: milliseconds(c.Budget)}
 		if c.Budget > 0 {
 			t.Ratio = t.MedianMS / t.BudgetMS
 		}
@@ -110,29 +112,39 @@ func Measure(o Options) (*Report, error) {
 	return r, err
 }
 
-// time measures a case, and returns the times in milliseconds, the least first.
-func (o Options) time(c Case) ([]float64, error) {
+// time measures a case, and returns the times on the wall and of the CPUs in
+// milliseconds, the least first.
+func (o Options) time(c Case) (times, cpu []float64, err error) {
 	op, err := c.Setup()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := op(); err != nil { // what is made once is made now
-		return nil, err
+		return nil, nil, err
 	}
-	var times []float64
 	for range max(1, o.Reps) {
 		runtime.GC()
+		before, err := cpuTime()
+		if err != nil {
+			return nil, nil, err
+		}
 		n, began := 0, time.Now()
 		for n == 0 || time.Since(began) < o.Least {
 			if err := op(); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			n++
 		}
 		times = append(times, milliseconds(time.Since(began))/float64(n))
+		after, err := cpuTime()
+		if err != nil {
+			return nil, nil, err
+		}
+		cpu = append(cpu, milliseconds(after-before)/float64(n))
 	}
 	slices.Sort(times)
-	return times, nil
+	slices.Sort(cpu)
+	return times, cpu, nil
 }
 
 // median is the middle of sorted times.
@@ -165,7 +177,7 @@ func growths() []growth {
 func (o Options) grow(g growth) (Growth, error) {
 	out := Growth{What: g.what, Against: g.against}
 	for _, size := range g.sizes {
-		times, err := o.time(g.of(size))
+		_, times, err := o.time(g.of(size))
 		if err != nil {
 			return out, err
 		}
@@ -180,7 +192,7 @@ func (o Options) grow(g growth) (Growth, error) {
 func exponent(points []Point) float64 {
 	var n, x, y, xx, xy float64
 	for _, p := range points {
-		a, b := math.Log(float64(p.Size)), math.Log(p.MedianMS)
+		a, b := math.Log(float64(p.Size)), math.Log(p.CPUMS)
 		n, x, y, xx, xy = n+1, x+a, y+b, xx+a*a, xy+a*b
 	}
 	if d := n*xx - x*x; d != 0 {

@@ -12,7 +12,7 @@ import (
 // Speed writes what decisions cost beside what they may. What costs more than
 // its budget is marked; the budget is the reference machine's.
 func (s Style) Speed(w io.Writer, r *budget.Report) error {
-	g := newGrid("CASE", "MEDIAN", "LEAST", "BUDGET", "RATIO")
+	g := newGrid("CASE", "MEDIAN", "LEAST", "CPU", "BUDGET", "RATIO")
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		limit, ratio := "-", "-"
@@ -22,7 +22,7 @@ func (s Style) Speed(w io.Writer, r *budget.Report) error {
 				ratio = s.paint(red, ratio)
 			}
 		}
-		g.add(c.Name, millis(c.MedianMS), millis(c.LeastMS), limit, ratio)
+		g.add(c.Name, millis(c.MedianMS), millis(c.LeastMS), millis(c.CPUMS), limit, ratio)
 	}
 	if _, err := fmt.Fprintf(w, "%d CPUs, %s, %s; medians of %d\n\n", r.Machine.CPUs, r.Machine.Arch, r.Machine.Go, r.Reps); err != nil {
 		return err
@@ -30,11 +30,11 @@ func (s Style) Speed(w io.Writer, r *budget.Report) error {
 	if err := g.write(w, ""); err != nil || len(r.Growth) == 0 {
 		return err
 	}
-	g = newGrid("GROWTH OF", "AGAINST", "EXPONENT", "POINTS")
+	g = newGrid("GROWTH OF THE CPU TIME OF", "AGAINST", "EXPONENT", "POINTS")
 	for _, grown := range r.Growth {
 		points := make([]string, len(grown.Points))
 		for i, p := range grown.Points {
-			points[i] = fmt.Sprintf("%d: %s", p.Size, millis(p.MedianMS))
+			points[i] = fmt.Sprintf("%d: %s", p.Size, millis(p.CPUMS))
 		}
 		g.add(grown.What, grown.Against, strconv.FormatFloat(grown.Exponent, 'f', 2, 64), strings.Join(points, ", "))
 	}
