@@ -109,7 +109,8 @@ func chart(x, y string, logX bool, lines []line) (template.HTML, error) {
 	p.X.Label.Text, p.Y.Label.Text = x, y
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
-	if logX {
+	// Without a line the axis is around 0, where there is no logarithm.
+	if logX && slices.ContainsFunc(lines, func(l line) bool { return len(l.xy) >= 2 }) {
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
 	for i, l := range lines {
