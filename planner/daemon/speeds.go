@@ -173,7 +173,7 @@ func (b backend) Speed(namespace, job string) *httpapi.Speed {
 
 // with is what is known of a job that declares so much itself.
 func (l *learned) with(declared *model.Speed) *model.Speed {
-	out := &model.Speed{Unit: l.Tally.Unit, Samples: slices.Clone(l.samples), NoiseScale: l.Tally.NoiseScale, BaseBatch: l.Tally.BaseBatch}
+	out := &model.Speed{Unit: l.Tally.Unit, Samples: slices.Clone(l.samples), NoiseScale: l.Tally.NoiseScale}
 	if declared != nil {
 		out.Declared = declared.Declared
 	}

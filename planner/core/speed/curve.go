@@ -57,7 +57,10 @@ type Curve struct {
 	noise, base float64
 	// each is how many GPUs a member has.
 	each float64
-	flat Limit
+	// flat is the limit that speeds have shown, and told the one that the job's code
+	// tells; paces are those of the phases.
+	flat, told Limit
+	paces      [len(phases)]pace
 }
 
 // New makes the curve of what is known; nil for nothing. Relative is how fast
@@ -99,7 +102,10 @@ func New(s *model.Speed, relative []model.ModelSpeed) *Curve {
 	}
 	c.learned = learn(c.samples, s.Unit, c.declared, relative)
 	if c.learned != nil {
-		c.flat = c.findFlat()
+		for i, ph := range phases {
+			c.paces[i] = c.paceOf(ph)
+		}
+		c.flat, c.told = c.findFlat(), c.findTold()
 	}
 	return c
 }
@@ -169,18 +175,25 @@ func (c *Curve) Sized(members, gpus int) Config {
 		return out
 	}
 	out.Model = c.samples[0].Model
-	near := math.Inf(1)
+	near, size := math.Inf(1), 0
 	for i := range c.samples {
 		at := configOf(&c.samples[i])
 		if far := math.Abs(math.Log(at.width() / out.width())); far < near {
-			near, out.Level = far, at.Level
+			near, size, out.Level = far, at.Members, at.Level
 		}
 	}
-	if members <= 1 {
+	switch {
+	case members <= 1:
 		out.Level = min(out.Level, Node)
+	case size == 1 && c.each >= wholeNode:
+		out.Level = max(out.Level, Rack)
 	}
 	return out
 }
+
+// wholeNode is how many GPUs of a member are taken to be all that a node has, so
+// that the next member is on another one.
+const wholeNode = 4
 
 // Explored is the largest size, in members, of which something is known; 0 for
 // none.

@@ -115,3 +115,27 @@ func TestCurveOrder(t *testing.T) {
 		}
 	})
 }
+
+func TestSized(t *testing.T) {
+	sample := func(members, each int, level string) model.SpeedSample {
+		return model.SpeedSample{Members: members, GPUs: members * each, Model: "H100", Level: level, Rate: float64(members), Count: 3}
+	}
+	tests := map[string]struct {
+		samples []model.SpeedSample
+		members int
+		want    Config
+	}{
+		"nothing is known":         {nil, 2, Config{Members: 2, GPUs: 16}},
+		"as at the nearest size":   {[]model.SpeedSample{sample(2, 8, "rack"), sample(8, 8, "block")}, 6, Config{6, 48, "H100", Block}},
+		"one member":               {[]model.SpeedSample{sample(2, 8, "rack")}, 1, Config{1, 8, "H100", Node}},
+		"the second node":          {[]model.SpeedSample{sample(1, 8, "island")}, 2, Config{2, 16, "H100", Rack}},
+		"the second GPU of a node": {[]model.SpeedSample{sample(1, 1, "island")}, 2, Config{2, 16, "H100", Island}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := New(&model.Speed{Unit: model.UnitSteps, Samples: test.samples}, nil).Sized(test.members, 8*test.members); got != test.want {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}

@@ -40,7 +40,7 @@ func (c *Curve) Limit() Limit {
 		return Limit{}
 	}
 	out := c.flat
-	if told := c.told(); told.GPUs > 0 && (out.GPUs == 0 || told.Rate < out.Rate) {
+	if told := c.told; told.GPUs > 0 && (out.GPUs == 0 || told.Rate < out.Rate) {
 		out = told
 	}
 	return out
@@ -80,15 +80,16 @@ func (c *Curve) faster(than *model.SpeedSample) bool {
 	return false
 }
 
-// told finds what reading and preparing allow, as the job's code has told.
-func (c *Curve) told() Limit {
+// findTold finds what reading and preparing allow, as the job's code has told.
+func (c *Curve) findTold() Limit {
 	var out Limit
-	for _, phase := range phases {
-		rate, power, last := c.phase(phase)
-		if last == nil || power > 0.1 || phase.of(last) < stalled*longest(last) {
+	for i, phase := range phases {
+		p := &c.paces[i]
+		last := p.last
+		if last == nil || p.power > 0.1 || phase.of(last) < stalled*longest(last) {
 			continue
 		}
-		width := configOf(last).width()
+		width, rate := configOf(last).width(), p.rate
 		if out.GPUs == 0 || rate < out.Rate {
 			out = Limit{GPUs: int(width), Rate: rate, Why: fmt.Sprintf("%s its input allows %s %s, and a step of %s waits for it: %s s of it, and %s s of work",
 				phase.name, short(rate), c.per(), gpus(configOf(last)), short(phase.of(last)), short(last.ComputeS))}
@@ -113,10 +114,20 @@ var phases = [...]phase{
 
 func longest(s *model.SpeedSample) float64 { return max(s.FetchS, s.PrepareS, s.ComputeS) }
 
-// phase is how fast the part goes at the widest size of which it is known, by
-// which power of the width it grows, and that sample; nil if nothing is known.
-func (c *Curve) phase(ph phase) (rate, power float64, last *model.SpeedSample) {
-	var before *model.SpeedSample
+// pace is how fast a part goes at the widest size of which it is known, by which
+// power of the width it grows, and that sample; nil if nothing is known.
+type pace struct {
+	rate, power float64
+	last        *model.SpeedSample
+}
+
+// at is the pace with another width.
+func (p *pace) at(width float64) float64 {
+	return p.rate * math.Pow(width/configOf(p.last).width(), p.power)
+}
+
+func (c *Curve) paceOf(ph phase) pace {
+	var last, before *model.SpeedSample
 	for i := range c.samples {
 		s := &c.samples[i]
 		if !(ph.of(s) > 0) {
@@ -130,16 +141,16 @@ func (c *Curve) phase(ph phase) (rate, power float64, last *model.SpeedSample) {
 		}
 	}
 	if last == nil {
-		return 0, 0, nil
+		return pace{}
 	}
-	rate, power = c.phaseRate(ph, last), ph.power
+	rate, power := c.phaseRate(ph, last), ph.power
 	if before != nil {
 		power = math.Log(rate/c.phaseRate(ph, before)) / math.Log(configOf(last).width()/configOf(before).width())
 		power = min(max(power, 0), 1)
 	} else if ph.of(last) < stalled*longest(last) {
 		power = 1 // it is not what the job waits for, so it is not known to be used up
 	}
-	return rate, power, last
+	return pace{rate, power, last}
 }
 
 // phaseRate is the job's speed if it were bounded by that part alone.
@@ -159,11 +170,9 @@ func (c *Curve) bound(width float64) float64 {
 		s := &c.samples[i]
 		most = max(most, superlinear*s.Rate*max(1, width/configOf(s).width()))
 	}
-	for _, ph := range phases {
-		if rate, power, last := c.phase(ph); last != nil {
-			if w := configOf(last).width(); width > w {
-				most = min(most, rate*math.Pow(width/w, power))
-			}
+	for i := range c.paces {
+		if p := &c.paces[i]; p.last != nil && width > configOf(p.last).width() {
+			most = min(most, p.at(width))
 		}
 	}
 	if c.flat.GPUs > 0 && width > float64(c.flat.GPUs) {
@@ -176,19 +185,19 @@ func (c *Curve) bound(width float64) float64 {
 // and preparing allow them, if they compute as fast as that; 0 where that is not
 // known.
 func (c *Curve) stalledRate(width float64) float64 {
-	if told := c.told(); told.GPUs == 0 || width >= float64(told.GPUs) {
+	if c.told.GPUs == 0 || width >= float64(c.told.GPUs) {
 		return 0
 	}
 	most := math.Inf(1)
-	for _, ph := range phases {
-		if rate, power, last := c.phase(ph); last != nil {
-			w := configOf(last).width()
-			most = min(most, rate*math.Pow(width/w, power))
-			if !(last.ComputeS > 0) {
-				return 0
-			}
-			most = min(most, last.Rate*longest(last)/last.ComputeS*width/w)
+	for i := range c.paces {
+		p := &c.paces[i]
+		if p.last == nil {
+			continue
 		}
+		if !(p.last.ComputeS > 0) {
+			return 0
+		}
+		most = min(most, p.at(width), p.last.Rate*longest(p.last)/p.last.ComputeS*width/configOf(p.last).width())
 	}
 	return most
 }

@@ -31,7 +31,6 @@ type Tally struct {
 	// Configs are those measured, the one measured last comes last.
 	Configs    []Kept  `json:"configs,omitempty"`
 	NoiseScale float64 `json:"noise_scale,omitempty"`
-	BaseBatch  float64 `json:"base_batch,omitempty"`
 }
 
 // Kept is what is kept of one configuration.
@@ -53,8 +52,8 @@ type Kept struct {
 // job's code told meanwhile.
 type Measured struct {
 	model.SpeedSample
-	Unit                  string
-	NoiseScale, BaseBatch float64
+	Unit       string
+	NoiseScale float64
 }
 
 // Add takes a measurement in, and says whether it did: one that cannot be is left
@@ -90,7 +89,7 @@ func (t *Tally) Add(m Measured) bool {
 	}
 	configs = append(configs, k)
 	t.Configs = configs[max(0, len(configs)-MaxConfigs):]
-	t.NoiseScale, t.BaseBatch = smoothed(t.NoiseScale, m.NoiseScale), smoothed(t.BaseBatch, m.BaseBatch)
+	t.NoiseScale = smoothed(t.NoiseScale, m.NoiseScale)
 	return true
 }
 
@@ -182,7 +181,7 @@ func (t *Tally) Clean() {
 		}
 		return 0
 	}
-	t.NoiseScale, t.BaseBatch = amount(t.NoiseScale), amount(t.BaseBatch)
+	t.NoiseScale = amount(t.NoiseScale)
 	var sound []Kept
 	for _, k := range t.Configs {
 		k.Rates = slices.DeleteFunc(slices.Clone(k.Rates), func(x float64) bool { return amount(x) == 0 })
