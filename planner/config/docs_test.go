@@ -100,3 +100,25 @@ func TestPoliciesDocument(t *testing.T) {
 		}
 	}
 }
+
+// The settings shown in the document on elastic gangs are read, and those of
+// elastic and replace are the defaults.
+func TestElasticDocument(t *testing.T) {
+	b, err := os.ReadFile("../../docs/elastic.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(string(b), -1)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	for _, m := range examples {
+		got, err := Parse([]byte(m[1]), "elastic.md", noEnv, noRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Policy.Elastic != defaultElastic() || got.Policy.Replace.KeepFor != queue.DefaultKeepFor {
+			t.Errorf("not the defaults: %+v, %+v", got.Policy.Elastic, got.Policy.Replace)
+		}
+	}
+}

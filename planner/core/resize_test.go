@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -226,5 +227,25 @@ func TestGivesBackAtOnce(t *testing.T) {
 				t.Errorf("when they have stopped: %s, %v", d.Reason, resized(end))
 			}
 		})
+	}
+}
+
+// TestElasticDocument: the document's reasons are those that are given.
+func TestElasticDocument(t *testing.T) {
+	b, err := os.ReadFile("../../docs/elastic.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := strings.Join(strings.Fields(string(b)), " ")
+	grows := draw(t, "b1 r1 n1 aa\nb1 r1 n2 ..\n")
+	stretch(t, grows, "a 1 1 2 1h")
+	moves := draw(t, "b1 r1 n1 ..\nb1 r1 n2 !..\nb1 r1 n3 ..\nb1 r1 n4 ..\n")
+	struck(t, moves, "a 3x2 n1,n2,n3 failed:1")
+	moves.Jobs[0].Replace.Failed[0].Why = "is lost"
+	replaced, _, _ := strings.Cut(decisionOn(mustDecide(t, moves, Policy{}), "a").Reason, "; placed")
+	for _, reason := range []string{mustDecide(t, grows, Policy{}).Resizes[0].Reason, replaced} {
+		if !strings.Contains(document, reason) {
+			t.Errorf("not in the document: %s", reason)
+		}
 	}
 }
