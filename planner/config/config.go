@@ -24,6 +24,8 @@ type Config struct {
 	Queues []model.Queue
 	// Regions are what is known of regions.
 	Regions []model.Region
+	// Reservations set nodes or starts apart, in the file's order.
+	Reservations []model.Reservation
 	// Topology is the operator's topology file; nil when there is none.
 	Topology *Topology
 	State    State

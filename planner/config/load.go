@@ -48,6 +48,12 @@ func readFile(path string) ([]byte, error) {
 }
 
 func parse(src []byte, path string, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
+	return parseFor(src, path, Default().Levels, env, read)
+}
+
+// parseFor reads a configuration, or a part of one, for a cluster with such
+// levels.
+func parseFor(src []byte, path string, levels []Level, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
 	l := &loader{path: path}
 	var f fileConfig
 	if path != "" || len(src) > 0 {
@@ -61,6 +67,7 @@ func parse(src []byte, path string, env func(string) (string, bool), read func(s
 		}
 	}
 	c := Default()
+	c.Levels = levels
 	l.merge(&c, &f)
 	l.environment(&c, env)
 	l.check(&c)
@@ -115,6 +122,15 @@ func (l *loader) fault(key string, value any, allowed string) {
 		at = "default"
 	}
 	l.faults = append(l.faults, fmt.Errorf("%s: %s is %s: %s", at, key, quote(value), allowed))
+}
+
+// faultText adds a fault of the key at that path in words of its own.
+func (l *loader) faultText(key, text string) {
+	at := l.path
+	if line := locate(l.body, key); line > 0 {
+		at = fmt.Sprintf("%s:%d", l.path, line)
+	}
+	l.faults = append(l.faults, fmt.Errorf("%s: %s", at, text))
 }
 
 func quote(v any) string {

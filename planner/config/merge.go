@@ -67,6 +67,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 	l.mergeRegions(c, f.Region)
 	set(&l.topologyFile, f.TopologyFile)
 	l.mergeQueues(c, f.Queue)
+	l.mergeReservations(c, f.Reservation)
 	set(&l.queuesFile, f.QueuesFile)
 	if f.State != nil {
 		set(&c.State.Namespace, f.State.Namespace)

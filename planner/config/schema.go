@@ -4,23 +4,24 @@ package config
 // from one that is empty. The doc of each key is in docs/operators.md.
 
 type fileConfig struct {
-	Nomad        *fileNomad     `hcl:"nomad,block"`
-	Listen       *fileListen    `hcl:"listen,block"`
-	Managed      *fileManaged   `hcl:"managed,block"`
-	Policy       *filePolicy    `hcl:"policy,block"`
-	Admission    *fileAdmission `hcl:"admission,block"`
-	Trouble      *fileTrouble   `hcl:"trouble,block"`
-	Levels       *[]string      `hcl:"levels,optional"`
-	Level        []fileLevel    `hcl:"level,block"`
-	TopologyFile *string        `hcl:"topology_file,optional"`
-	Queue        []fileQueue    `hcl:"queue,block"`
-	QueuesFile   *string        `hcl:"queues_file,optional"`
-	Region       []fileRegion   `hcl:"region,block"`
-	State        *fileState     `hcl:"state,block"`
-	Gateway      *fileGateway   `hcl:"gateway,block"`
-	Barrier      *fileBarrier   `hcl:"barrier,block"`
-	ObserveOnly  *bool          `hcl:"observe_only,optional"`
-	LogLevel     *string        `hcl:"log_level,optional"`
+	Nomad        *fileNomad        `hcl:"nomad,block"`
+	Listen       *fileListen       `hcl:"listen,block"`
+	Managed      *fileManaged      `hcl:"managed,block"`
+	Policy       *filePolicy       `hcl:"policy,block"`
+	Admission    *fileAdmission    `hcl:"admission,block"`
+	Trouble      *fileTrouble      `hcl:"trouble,block"`
+	Levels       *[]string         `hcl:"levels,optional"`
+	Level        []fileLevel       `hcl:"level,block"`
+	TopologyFile *string           `hcl:"topology_file,optional"`
+	Queue        []fileQueue       `hcl:"queue,block"`
+	Reservation  []fileReservation `hcl:"reservation,block"`
+	QueuesFile   *string           `hcl:"queues_file,optional"`
+	Region       []fileRegion      `hcl:"region,block"`
+	State        *fileState        `hcl:"state,block"`
+	Gateway      *fileGateway      `hcl:"gateway,block"`
+	Barrier      *fileBarrier      `hcl:"barrier,block"`
+	ObserveOnly  *bool             `hcl:"observe_only,optional"`
+	LogLevel     *string           `hcl:"log_level,optional"`
 }
 
 type fileNomad struct {

@@ -96,6 +96,7 @@ func (b backend) Divisions(gpus []string) ([]httpapi.Division, error) {
 	}
 	return b.d.divisions.asked(gpus), nil
 }
+func (b backend) Reservations() []model.ReservationUse { return b.d.queues.reservations() }
 
 func (b backend) Queues() []model.QueueUse { return b.d.queues.standing() }
 

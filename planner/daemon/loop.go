@@ -200,6 +200,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !d.cfg.ObserveOnly {
 		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
 	}
+	d.queues.noteApart(plan.Reservations)
 	out.trouble = errors.Join(out.trouble, unlearned, d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly))
 	if gangs != nil {
 		out.trouble = errors.Join(out.trouble, gangs)

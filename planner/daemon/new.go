@@ -58,7 +58,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	d.queues.configure(&cfg)
 	d.learner.store = record.NewDocuments(client, cfg.State.Namespace, "history")
 	d.settings.store, d.settings.file = record.NewDocuments(client, cfg.State.Namespace, "settings"), cfg
-	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now, Queues: d.queues.at, Estimate: d.learner.predict, History: d.learner.past})
+	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now, Queues: d.queues.at, Reservations: d.queues.reserved, Estimate: d.learner.predict, History: d.learner.past})
 	d.carry = nomadCarrier{
 		executor: apply.NewExecutor(client, records, apply.Options{
 			Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax,

@@ -26,8 +26,11 @@ type queues struct {
 	list     []model.Queue
 	halfLife time.Duration
 	policy   core.Policy
-	stand    []model.QueueUse
-	past     usage
+	// apart are the reservations, and uses how they stood after the last plan.
+	apart []model.Reservation
+	uses  []model.ReservationUse
+	stand []model.QueueUse
+	past  usage
 	// loaded: past continues what is stored, with that index.
 	loaded bool
 	index  uint64
@@ -64,6 +67,7 @@ func (q *queues) configure(c *config.Config) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.list, q.halfLife, q.policy = c.Queues, c.Policy.HalfLife, c.Policy.Policy
+	q.apart = c.Reservations
 }
 
 // order is the policy of the next decision.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,14 +37,20 @@ type settings struct {
 type stored struct {
 	Policy *httpapi.SettingText `json:"policy,omitempty"`
 	Queues *httpapi.SettingText `json:"queues,omitempty"`
+	// Reservations are beside those of the file.
+	Reservations *httpapi.SettingText `json:"reservations,omitempty"`
 }
 
 // part is the text of one of them.
 func (s *stored) part(name httpapi.Setting) **httpapi.SettingText {
-	if name == httpapi.SettingPolicy {
+	switch name {
+	case httpapi.SettingPolicy:
 		return &s.Policy
+	case httpapi.SettingReservations:
+		return &s.Reservations
+	default:
+		return &s.Queues
 	}
-	return &s.Queues
 }
 
 // settingsName is the name of the document.
@@ -66,6 +73,19 @@ func (s *stored) effective(file config.Config) (config.Config, error) {
 			faults = append(faults, err)
 		} else {
 			file.Queues = queues
+		}
+	}
+	if s.Reservations != nil {
+		more, err := config.ParseReservations([]byte(s.Reservations.HCL), "reservations", file.Levels)
+		faults = append(faults, err)
+		list := append(slices.Clone(file.Reservations), more...)
+		for _, f := range model.CheckReservations(list, file.LevelNames()) {
+			if f.Field == "name" {
+				faults = append(faults, fmt.Errorf("reservation %q: %s", list[f.Reservation].Name, f.Text))
+			}
+		}
+		if err == nil {
+			file.Reservations = list
 		}
 	}
 	return file, errors.Join(faults...)
@@ -139,9 +159,10 @@ func (b backend) Settings() httpapi.Settings {
 	defer s.mu.Unlock()
 	policy, halfLife, queues := b.d.queues.settings()
 	return httpapi.Settings{
-		Policy: httpapi.PolicySetting{Policy: policy, HalfLife: halfLife, Set: s.set.Policy},
-		Queues: httpapi.QueuesSetting{Queues: append([]model.Queue{}, queues...), Set: s.set.Queues},
-		Fault:  s.fault,
+		Policy:       httpapi.PolicySetting{Policy: policy, HalfLife: halfLife, Set: s.set.Policy},
+		Reservations: httpapi.ReservationsSetting{Reservations: b.d.queues.reserved(time.Time{}), Set: s.set.Reservations},
+		Queues:       httpapi.QueuesSetting{Queues: append([]model.Queue{}, queues...), Set: s.set.Queues},
+		Fault:        s.fault,
 	}
 }
 

@@ -73,6 +73,11 @@ func (c *Client) Queue(ctx context.Context) ([]Job, error) {
 	return get[[]Job](ctx, c, "queue")
 }
 
+// Reservations asks how the reservations stand.
+func (c *Client) Reservations(ctx context.Context) ([]model.ReservationUse, error) {
+	return get[[]model.ReservationUse](ctx, c, "reservations")
+}
+
 // Queues asks how the queues stand, by path.
 func (c *Client) Queues(ctx context.Context) ([]model.QueueUse, error) {
 	return get[[]model.QueueUse](ctx, c, "queues")

@@ -58,6 +58,8 @@ type Backend interface {
 	Queue() []Job
 	// Queues is how the queues stand, by path.
 	Queues() []model.QueueUse
+	// Reservations is how the reservations stand.
+	Reservations() []model.ReservationUse
 	// Recording is what was last decided on, and the result; nil before the first
 	// decision.
 	Recording() *recording.Recording
@@ -83,6 +85,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET "+Prefix+"/status", s.answer(s.status))
 	mux.HandleFunc("GET "+Prefix+"/queue", s.answer(s.queue))
 	mux.HandleFunc("GET "+Prefix+"/queues", s.answer(s.queues))
+	mux.HandleFunc("GET "+Prefix+"/reservations", s.answer(s.reservations))
 	mux.HandleFunc("GET "+Prefix+"/jobs", s.answer(s.jobs))
 	mux.HandleFunc("GET "+Prefix+"/explain/{namespace}/{job}", s.answer(s.explain))
 	mux.HandleFunc("GET "+Prefix+"/topology", s.answer(s.topology))
@@ -141,8 +144,8 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,queues,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions}, PUT or DELETE " +
-			Prefix + "/settings/{policy,queues}, or POST " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,reservations,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions}, PUT or DELETE " +
+			Prefix + "/settings/{policy,queues,reservations}, or POST " +
 			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}
 }
@@ -185,6 +188,14 @@ func (s *server) queues(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return orEmpty(s.b.Queues()), nil
+}
+
+// reservations names jobs of all namespaces, and nodes.
+func (s *server) reservations(r *http.Request) (any, error) {
+	if _, err := s.view(r, RightReadJob, RightReadNode); err != nil {
+		return nil, err
+	}
+	return orEmpty(s.b.Reservations()), nil
 }
 
 func (s *server) jobs(r *http.Request) (any, error) {

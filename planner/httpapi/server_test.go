@@ -35,8 +35,11 @@ type fakeBackend struct {
 	failMember error
 }
 
-func (b *fakeBackend) Status() Status           { return Status{Version: "v", Nomad: Nomad{Error: "500"}} }
-func (b *fakeBackend) View() *observe.View      { return b.view }
+func (b *fakeBackend) Status() Status      { return Status{Version: "v", Nomad: Nomad{Error: "500"}} }
+func (b *fakeBackend) View() *observe.View { return b.view }
+func (b *fakeBackend) Reservations() []model.ReservationUse {
+	return []model.ReservationUse{{Name: "m", Kind: model.ReserveMaintenance, State: "planned"}}
+}
 func (b *fakeBackend) Queues() []model.QueueUse { return []model.QueueUse{{Path: "org", Share: 0.5}} }
 
 func (b *fakeBackend) Recording() *recording.Recording { return b.recording }
@@ -183,18 +186,19 @@ func TestNodeTopology(t *testing.T) {
 func TestTokens(t *testing.T) {
 	b := &fakeBackend{view: testView(), explain: map[string]Explain{"team/a/b": {Job: Job{Namespace: "team", ID: "a/b"}}}}
 	ask := map[string]func(*Client) error{
-		"status":    func(c *Client) error { _, err := c.Status(t.Context()); return err },
-		"queue":     func(c *Client) error { _, err := c.Queue(t.Context()); return err },
-		"queues":    func(c *Client) error { _, err := c.Queues(t.Context()); return err },
-		"jobs":      func(c *Client) error { _, err := c.Jobs(t.Context()); return err },
-		"explain":   func(c *Client) error { _, err := c.Explain(t.Context(), "team", "a/b"); return err },
-		"topology":  func(c *Client) error { _, err := c.Topology(t.Context()); return err },
-		"doctor":    func(c *Client) error { _, err := c.Doctor(t.Context()); return err },
-		"recording": func(c *Client) error { _, err := c.Recording(t.Context()); return err },
-		"snapshot":  func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
-		"settings":  func(c *Client) error { _, err := c.Settings(t.Context()); return err },
-		"set":       func(c *Client) error { _, err := c.Set(t.Context(), SettingPolicy, []byte("policy {}")); return err },
-		"unset":     func(c *Client) error { _, err := c.Unset(t.Context(), SettingQueues); return err },
+		"status":       func(c *Client) error { _, err := c.Status(t.Context()); return err },
+		"queue":        func(c *Client) error { _, err := c.Queue(t.Context()); return err },
+		"reservations": func(c *Client) error { _, err := c.Reservations(t.Context()); return err },
+		"queues":       func(c *Client) error { _, err := c.Queues(t.Context()); return err },
+		"jobs":         func(c *Client) error { _, err := c.Jobs(t.Context()); return err },
+		"explain":      func(c *Client) error { _, err := c.Explain(t.Context(), "team", "a/b"); return err },
+		"topology":     func(c *Client) error { _, err := c.Topology(t.Context()); return err },
+		"doctor":       func(c *Client) error { _, err := c.Doctor(t.Context()); return err },
+		"recording":    func(c *Client) error { _, err := c.Recording(t.Context()); return err },
+		"snapshot":     func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
+		"settings":     func(c *Client) error { _, err := c.Settings(t.Context()); return err },
+		"set":          func(c *Client) error { _, err := c.Set(t.Context(), SettingPolicy, []byte("policy {}")); return err },
+		"unset":        func(c *Client) error { _, err := c.Unset(t.Context(), SettingQueues); return err },
 		"plan": func(c *Client) error {
 			_, err := c.Plan(t.Context(), map[string]string{"ID": "x", "Namespace": "team"})
 			return err

@@ -20,12 +20,17 @@ const (
 	SettingPolicy Setting = "policy"
 	// SettingQueues are all queue blocks together.
 	SettingQueues Setting = "queues"
+	// SettingReservations are reservation blocks that count beside those of the
+	// file.
+	SettingReservations Setting = "reservations"
 )
 
 // Settings is GET /settings: policy and queues as they count now.
 type Settings struct {
 	Policy PolicySetting `json:"policy"`
 	Queues QueuesSetting `json:"queues"`
+	// Reservations are all that count.
+	Reservations ReservationsSetting `json:"reservations"`
 	// Fault says why what was set cannot be used, so that the file counts.
 	Fault string `json:"fault,omitempty"`
 }
@@ -43,6 +48,13 @@ type PolicySetting struct {
 type QueuesSetting struct {
 	Queues []model.Queue `json:"queues"`
 	Set    *SettingText  `json:"set,omitempty"`
+}
+
+// ReservationsSetting are the reservations in force: those of the file, and those
+// that were set beside them.
+type ReservationsSetting struct {
+	Reservations []model.Reservation `json:"reservations"`
+	Set          *SettingText        `json:"set,omitempty"`
 }
 
 // SettingText is what was set, and when.
@@ -65,7 +77,7 @@ type Configurable interface {
 
 func (s *server) handleSettings(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+Prefix+"/settings", s.answer(s.settings))
-	for _, name := range []Setting{SettingPolicy, SettingQueues} {
+	for _, name := range []Setting{SettingPolicy, SettingQueues, SettingReservations} {
 		path := Prefix + "/settings/" + string(name)
 		mux.HandleFunc("PUT "+path, s.answer(func(r *http.Request) (any, error) { return s.set(r, name) }))
 		mux.HandleFunc("DELETE "+path, s.answer(func(r *http.Request) (any, error) { return s.unset(r, name) }))

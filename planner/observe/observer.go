@@ -29,6 +29,8 @@ type Options struct {
 	// Queues are the queues at a time, with what they have used; nil: those of
 	// Config.
 	Queues func(time.Time) []model.Queue
+	// Reservations are those that count at a time; nil: those of Config.
+	Reservations func(time.Time) []model.Reservation
 	// Estimate notes in a job how long others like it have run; nil: nobody
 	// knows. History is what is known of jobs that have ended; nil: nothing.
 	Estimate func(*model.Job)
@@ -48,6 +50,7 @@ type Observer struct {
 	regions  []model.Region
 	now      func() time.Time
 	queues   func(time.Time) []model.Queue
+	apart    func(time.Time) []model.Reservation
 	estimate func(*model.Job)
 	history  func() model.History
 
@@ -66,6 +69,10 @@ func New(opts Options) *Observer {
 	if now == nil {
 		now = time.Now
 	}
+	apart := opts.Reservations
+	if apart == nil {
+		apart = func(time.Time) []model.Reservation { return opts.Config.Reservations }
+	}
 	queues := opts.Queues
 	if queues == nil {
 		queues = func(time.Time) []model.Queue { return opts.Config.Queues }
@@ -79,6 +86,7 @@ func New(opts Options) *Observer {
 	}
 	return &Observer{
 		queues:     queues,
+		apart:      apart,
 		estimate:   estimate,
 		history:    history,
 		src:        nomad{client: opts.Client, stateNamespace: opts.Config.State.Namespace},
@@ -192,6 +200,7 @@ func (o *Observer) view(st *state) *View {
 	o.addJobs(v, snap, st, owner)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
 	snap.Queues, snap.History = o.queues(v.Taken), o.history()
+	snap.Reservations = o.apart(v.Taken)
 	v.Warnings = append(v.Warnings, queueWarnings(snap)...)
 	v.Snapshot = snap
 	return v

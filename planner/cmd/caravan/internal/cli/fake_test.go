@@ -62,11 +62,13 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	f.answers["GET /v1/job/serve/deployment"] = api.Deployment{ID: "d1234567-89", JobID: "serve"}
 	f.answers["PUT /v1/deployment/promote/d1234567-89"] = api.DeploymentUpdateResponse{}
 	f.answers["PUT /v1/deployment/fail/d1234567-89"] = api.DeploymentUpdateResponse{}
+	f.answers["GET /caravan/v1/reservations"] = []model.ReservationUse{{Name: "tonight", Kind: model.ReserveMaintenance, State: "planned", Nodes: 2, Reason: "2 nodes will be empty by then"}}
 	settings := httpapi.Settings{Policy: httpapi.PolicySetting{Policy: core.Policy{Order: "fairshare"}, HalfLife: 24 * time.Hour}, Queues: httpapi.QueuesSetting{Queues: []model.Queue{{Path: "a"}}}}
 	f.answers["GET /caravan/v1/settings"] = settings
 	settings.Policy.Set = &httpapi.SettingText{At: now.Add(-time.Minute)}
 	settings.Queues.Set = settings.Policy.Set
-	for _, name := range []string{"policy", "queues"} {
+	settings.Reservations = httpapi.ReservationsSetting{Reservations: []model.Reservation{{Name: "tonight"}}, Set: settings.Policy.Set}
+	for _, name := range []string{"policy", "queues", "reservations"} {
 		f.answers["PUT /caravan/v1/settings/"+name] = settings
 		f.answers["DELETE /caravan/v1/settings/"+name] = f.answers["GET /caravan/v1/settings"]
 	}

@@ -61,7 +61,7 @@ for standard input. It needs a management token.`, blocks[name], name),
 }
 
 // blocks are what a setting's file holds.
-var blocks = map[httpapi.Setting]string{httpapi.SettingPolicy: "policy block", httpapi.SettingQueues: "queue blocks"}
+var blocks = map[httpapi.Setting]string{httpapi.SettingPolicy: "policy block", httpapi.SettingQueues: "queue blocks", httpapi.SettingReservations: "reservation blocks"}
 
 func (a *app) resetCommand(name httpapi.Setting) *cobra.Command {
 	return &cobra.Command{
@@ -86,9 +86,13 @@ func (a *app) change(ctx context.Context, name httpapi.Setting, do func(context.
 		return fmt.Errorf("set %s: %w", name, err)
 	}
 	return a.print(s, func(w io.Writer, style render.Style) error {
-		if name == httpapi.SettingPolicy {
+		switch name {
+		case httpapi.SettingPolicy:
 			return render.Policy(w, style, s)
+		case httpapi.SettingReservations:
+			return render.ReservationsSet(w, style, s.Reservations)
+		default:
+			return render.QueuesSet(w, style, s.Queues)
 		}
-		return render.QueuesSet(w, style, s.Queues)
 	})
 }
