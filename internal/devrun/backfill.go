@@ -22,7 +22,7 @@ const (
 )
 
 // backfills turns EASY backfill on.
-func backfills(cfg *config.Config) { cfg.Policy.Backfill.Mode = queue.BackfillEasy }
+func backfills(cfg *config.Config) { cfg.Policy.Order = queue.OrderBackfill }
 
 // playBackfill has a gang wait for a rack of which one node is free and one is in
 // use for an hour. A job that runs for five hours is not placed on the free one,

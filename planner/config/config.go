@@ -143,7 +143,7 @@ const (
 	DefaultListen       = "127.0.0.1:4656"
 	DefaultNomadAddress = "http://127.0.0.1:4646"
 	DefaultDevice       = "nvidia/gpu"
-	DefaultOrder        = queue.OrderFIFO
+	DefaultOrder        = queue.OrderCaravan
 	DefaultMaxHolds     = queue.DefaultMaxHolds
 	DefaultHalfLife     = 24 * time.Hour
 	DefaultDeadline     = 60 * time.Second

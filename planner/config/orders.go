@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -40,6 +42,13 @@ type fileCaravan struct {
 	Patience *float64 `hcl:"patience,optional"`
 }
 
+type fileInteractive struct {
+	Classes *[]string `hcl:"classes,optional"`
+	Queues  *[]string `hcl:"queues,optional"`
+	MaxGPUs *int      `hcl:"max_gpus,optional"`
+	MaxRun  *string   `hcl:"max_run,optional"`
+}
+
 type fileTimeslice struct {
 	Quantum *string `hcl:"quantum,optional"`
 }
@@ -57,6 +66,12 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 	}
 	if f.Caravan != nil {
 		set(&p.Caravan.Patience, f.Caravan.Patience)
+	}
+	if i := f.Interactive; i != nil {
+		set(&p.Interactive.Classes, i.Classes)
+		set(&p.Interactive.Queues, i.Queues)
+		set(&p.Interactive.MaxGPUs, i.MaxGPUs)
+		l.duration(&p.Interactive.MaxRun, i.MaxRun, "policy.interactive.max_run")
 	}
 	if f.Timeslice != nil {
 		l.duration(&p.Timeslice.Quantum, f.Timeslice.Quantum, "policy.timeslice.quantum")
@@ -82,6 +97,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	if n := p.Caravan.Patience; !(n > 0 && n <= queue.MaxPatience) {
 		l.fault("policy.caravan.patience", n, fmt.Sprintf("want more than 0, at most %d: how many times as long as it is predicted to need a job is passed by others", queue.MaxPatience))
 	}
+	l.checkInteractive(&p.Interactive)
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)
 	last := 0.0
 	for _, t := range p.LAS.Thresholds {
@@ -104,11 +120,28 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	l.between("policy.maxmin.round", p.MaxMin.Round, queue.MinLease, queue.MaxLease)
 }
 
+func (l *loader) checkInteractive(i *queue.Interactive) {
+	for _, name := range i.Classes {
+		if strings.TrimSpace(name) == "" {
+			l.fault("policy.interactive.classes", name, "want names that caravan_priority may have")
+		}
+	}
+	for _, path := range i.Queues {
+		if !model.ValidQueuePath(path) {
+			l.fault("policy.interactive.queues", path, `want paths of queues, like "org/team"`)
+		}
+	}
+	if i.MaxGPUs < 1 || i.MaxGPUs > queue.MaxInteractiveGPUs {
+		l.fault("policy.interactive.max_gpus", i.MaxGPUs, fmt.Sprintf("want 1 to %d", queue.MaxInteractiveGPUs))
+	}
+	l.between("policy.interactive.max_run", i.MaxRun, time.Minute, queue.MaxInteractiveRun)
+}
+
 // defaultPolicy is the policy of a planner without a file.
 func defaultPolicy() queue.Policy {
 	return queue.Policy{
 		Forecasts: queue.DefaultForecasts,
 		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(), Replace: defaultReplace(),
-		Caravan: queue.Caravan{}.WithDefaults(), LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
+		Caravan: queue.Caravan{}.WithDefaults(), Interactive: queue.Interactive{}.WithDefaults(), LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
 	}
 }

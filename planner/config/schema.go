@@ -64,12 +64,13 @@ type filePolicy struct {
 	// Forecasts is for how many waiting gangs a start is estimated.
 	Forecasts *int `hcl:"forecasts,optional"`
 
-	Backfill  *fileBackfill  `hcl:"backfill,block"`
-	Preempt   *filePreempt   `hcl:"preempt,block"`
-	Elastic   *fileElastic   `hcl:"elastic,block"`
-	LAS       *fileLAS       `hcl:"las,block"`
-	Caravan   *fileCaravan   `hcl:"caravan,block"`
-	Timeslice *fileTimeslice `hcl:"timeslice,block"`
+	Backfill    *fileBackfill    `hcl:"backfill,block"`
+	Preempt     *filePreempt     `hcl:"preempt,block"`
+	Elastic     *fileElastic     `hcl:"elastic,block"`
+	LAS         *fileLAS         `hcl:"las,block"`
+	Caravan     *fileCaravan     `hcl:"caravan,block"`
+	Interactive *fileInteractive `hcl:"interactive,block"`
+	Timeslice   *fileTimeslice   `hcl:"timeslice,block"`
 
 	Deadline *fileDeadline `hcl:"deadline,block"`
 	Defrag   *fileDefrag   `hcl:"defrag,block"`

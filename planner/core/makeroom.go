@@ -61,7 +61,7 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	}
 	if !ok {
 		if key, plain := keyOfGang(g); plain {
-			y.failed[key] = rank{j.Priority, c.stands[keyOf(j)].Class}
+			y.failed[key] = c.rankOf(j)
 		}
 		return made{}, false
 	}
@@ -184,7 +184,7 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 	policy := c.yield.policy
 	if !c.yield.rights.MayDisplace(j, victim) {
 		if may, _ := c.overstays(j, victim); !may {
-			if may, _ = c.outranks(j, victim); !may {
+			if !c.outranks(j, victim) {
 				return false
 			}
 			policy = c.byClass(policy)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
@@ -153,7 +152,7 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 	tree, out := c.queueTree(), slices.Clone(jobs)
 	slices.SortStableFunc(out, func(a, b *model.Job) int {
 		x, y := c.stands[keyOf(a)], c.stands[keyOf(b)]
-		return cmp.Or(cmp.Compare(tree.Priority(b), tree.Priority(a)), cmp.Compare(x.Class, y.Class), cmp.Compare(x.Key, y.Key))
+		return cmp.Or(cmp.Compare(tree.Priority(b), tree.Priority(a)), c.policy.Interactive.First(a, b), cmp.Compare(x.Class, y.Class), cmp.Compare(x.Key, y.Key))
 	})
 	return out
 }
@@ -171,6 +170,9 @@ func (c *cycle) targetMembers(j *model.Job) int {
 // tellStanding adds to a decision how its job stands.
 func (c *cycle) tellStanding(t *turn) {
 	standing := c.stands[keyOf(t.job)]
+	if c.policy.Interactive.Is(t.job) {
+		standing.Why = "interactive, so it goes first"
+	}
 	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
 	t.d.Forgets = standing.Forgets && t.d.Action == model.ActionAdmit
 	if standing.Why != "" {
@@ -184,30 +186,47 @@ type rank struct{ priority, class int }
 // beyond reports whether one rank may get what the other may not.
 func (r rank) beyond(o rank) bool { return r.priority > o.priority || r.class < o.class }
 
-// outranks reports whether a job may take another's room because its class is
-// lower, and why, or why not.
-func (c *cycle) outranks(j, victim *model.Job) (bool, string) {
-	if c.stands == nil || !c.policy.Preemptive() {
-		return false, ""
+// rankOf is a job's rank.
+func (c *cycle) rankOf(j *model.Job) rank {
+	if c.policy.Interactive.Is(j) {
+		return rank{j.Priority, interactiveClass}
+	}
+	return rank{j.Priority, c.stands[keyOf(j)].Class}
+}
+
+// interactiveClass is below any that a discipline gives.
+const interactiveClass = -1
+
+// outranks reports whether a job may take another's room because it is
+// interactive, or its class is lower.
+func (c *cycle) outranks(j, victim *model.Job) bool {
+	interactive := c.policy.Interactive.Is(j)
+	if !c.policy.Preempt.Enabled || !interactive && (c.stands == nil || !c.policy.Preemptive()) || c.policy.Interactive.Protects(victim, c.now) {
+		return false
 	}
 	tree := c.queueTree()
+	if tree.Priority(j) < tree.Priority(victim) {
+		return false
+	}
 	if c.limited() {
-		own, other := tree.HomeOf(j), tree.HomeOf(victim)
-		if !own.SameQueue(other) {
-			return false, "the order counts within a queue only"
+		other := tree.HomeOf(victim)
+		if !tree.HomeOf(j).SameQueue(other) || !victim.Started.IsZero() && c.now.Sub(victim.Started) < tree.MinRun(other) {
+			return false
 		}
-		if least := tree.MinRun(other); !victim.Started.IsZero() && c.now.Sub(victim.Started) < least {
-			return false, fmt.Sprintf("it has run for %s only; its queue grants %s", c.now.Sub(victim.Started).Round(time.Second), least)
-		}
+	}
+	if interactive {
+		return true
 	}
 	mine, theirs := c.stands[keyOf(j)], c.stands[keyOf(victim)]
-	switch p, q := tree.Priority(j), tree.Priority(victim); {
-	case p < q:
-		return false, fmt.Sprintf("priority %d against %d", p, q)
-	case mine.Class >= theirs.Class || theirs.Class == lastClass:
-		return false, fmt.Sprintf("it stands no lower in the order: %s against %s", mine.Why, theirs.Why)
+	return mine.Class < theirs.Class && theirs.Class != lastClass
+}
+
+// outrankWords says why it does.
+func (c *cycle) outrankWords(j, victim *model.Job) string {
+	if c.policy.Interactive.Is(j) {
+		return "somebody waits in front of it"
 	}
-	return true, fmt.Sprintf("%s against %s", mine.Why, theirs.Why)
+	return fmt.Sprintf("%s against %s", c.stands[keyOf(j)].Why, c.stands[keyOf(victim)].Why)
 }
 
 // byClass is the policy for jobs that give way to a lower class.
@@ -224,9 +243,8 @@ func (c *cycle) mayBecause(j, victim *model.Job) string {
 	if c.yield.rights.MayDisplace(j, victim) {
 		return c.yield.rights.Why(j, victim)
 	}
-	may, why := c.overstays(j, victim)
-	if !may {
-		_, why = c.outranks(j, victim)
+	if may, why := c.overstays(j, victim); may {
+		return why
 	}
-	return why
+	return c.outrankWords(j, victim)
 }

@@ -102,7 +102,7 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 	}
 	y := c.yield
 	if key, plain := keyOfGang(g); plain && !c.limited() {
-		if failed, asked := y.failed[key]; asked && !y.owed[keyOf(j)] && !(rank{j.Priority, c.stands[keyOf(j)].Class}).beyond(failed) {
+		if failed, asked := y.failed[key]; asked && !y.owed[keyOf(j)] && !c.rankOf(j).beyond(failed) {
 			return false
 		}
 	}

@@ -125,14 +125,17 @@ func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
 	st := Standing{Key: e.Job.Submitted.Sub(s.Now).Seconds() + wait}
 	switch due := e.Job.Submitted.Add(seconds(wait)); {
 	case !guess.any:
-		st.Why = "nobody's run time is known, so the oldest goes first"
+		st.Why = "nobody has said how long it runs, so the oldest goes first"
 	case due.After(s.Now):
-		st.Why = fmt.Sprintf("%s; due in %s, and until then jobs that are due sooner pass it", from, span(due.Sub(s.Now).Seconds()))
+		st.Why = fmt.Sprintf("%s; due at %s", from, minute(due))
 	default:
-		st.Why = fmt.Sprintf("%s; it was due %s ago, so nobody new passes it", from, span(s.Now.Sub(due).Seconds()))
+		st.Why = fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(due))
 	}
 	return st
 }
+
+// minute says a time in words that do not change all the time.
+func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // guess is what is known of jobs on average.
 type guess struct {

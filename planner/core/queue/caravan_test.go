@@ -53,10 +53,10 @@ func TestCaravanStanding(t *testing.T) {
 	got := Policy{Order: OrderCaravan}.Discipline().Stand(s)
 	typical := (3*3600.0 + 600) / 4
 	want := []Standing{
-		{Class: 1, Key: -3600 + 4*3600/2, Why: "said to run for 1h0m0s; due in 1h0m0s, and until then jobs that are due sooner pass it"},
-		{Class: 1, Key: -3600 + 4*3600*4/2, Why: "said to run for 1h0m0s; due in 7h0m0s, and until then jobs that are due sooner pass it"},
-		{Class: 1, Key: -3600 + 4*600/2, Why: "predicted to run for 10m0s (± 0s, the median of 3 like it); it was due 40m0s ago, so nobody new passes it"},
-		{Class: 1, Key: -3600 + 4*typical/2, Why: "run time unknown; taken to need 47m30s as jobs do on average; due in 35m0s, and until then jobs that are due sooner pass it"},
+		{Class: 1, Key: -3600 + 4*3600/2, Why: "said to run for 1h0m0s; due at 2026-01-02 02:00 UTC"},
+		{Class: 1, Key: -3600 + 4*3600*4/2, Why: "said to run for 1h0m0s; due at 2026-01-02 08:00 UTC"},
+		{Class: 1, Key: -3600 + 4*600/2, Why: "predicted to run for 10m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:20 UTC, so nobody new passes it"},
+		{Class: 1, Key: -3600 + 4*typical/2, Why: "run time unknown; taken to need 47m30s as jobs do on average; due at 2026-01-02 01:35 UTC"},
 		{Class: 1},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
@@ -88,7 +88,7 @@ func TestCaravanWithoutEstimates(t *testing.T) {
 		t.Errorf("(-fifo +caravan):\n%s", diff)
 	}
 	got := Policy{Order: OrderCaravan}.Discipline().Stand(Situation{Now: start, Jobs: []Entry{{Job: &model.Job{Submitted: start}, Waiting: true}}})
-	if got[0].Why != "nobody's run time is known, so the oldest goes first" {
+	if got[0].Why != "nobody has said how long it runs, so the oldest goes first" {
 		t.Errorf("told %q", got[0].Why)
 	}
 }

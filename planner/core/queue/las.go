@@ -90,8 +90,8 @@ func (l las) Stand(s Situation) []Standing {
 func (l las) standing(e *Entry) Standing {
 	had, ran := e.Attained-e.Job.ForgottenGPUs, e.Ran-e.Job.ForgottenRan
 	if !e.Running && ran > 0 && e.Rest.Seconds() >= l.Starve*ran.Seconds() && l.class(had) > 0 {
-		return Standing{Forgets: true, Why: fmt.Sprintf("queue 1 of %d again, since it has waited %s after %s of run time (%g times as long or more)",
-			len(l.Thresholds)+1, e.Rest.Round(time.Second), ran.Round(time.Second), l.Starve)}
+		return Standing{Forgets: true, Why: fmt.Sprintf("queue 1 of %d again, since it has waited %g times as long as the %s that it ran, or longer",
+			len(l.Thresholds)+1, l.Starve, ran.Round(time.Second))}
 	}
 	class := l.class(had)
 	why := fmt.Sprintf("queue %d of %d, after %s", class+1, len(l.Thresholds)+1, gpuTime(had))

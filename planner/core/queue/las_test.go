@@ -93,7 +93,7 @@ func TestLASStanding(t *testing.T) {
 		"last":             {Entry{Attained: 16 * 3600}, Standing{Class: 2, Why: "queue 3 of 3, after 16.0 GPU-hours"}},
 		"not quite":        {Entry{Attained: 3600, Ran: h, Rest: 8*h - 1}, Standing{Class: 1, Why: "queue 2 of 3, after 60.0 GPU-minutes"}},
 		"starves": {Entry{Attained: 3600, Ran: h, Rest: 8 * h},
-			Standing{Forgets: true, Why: "queue 1 of 3 again, since it has waited 8h0m0s after 1h0m0s of run time (8 times as long or more)"}},
+			Standing{Forgets: true, Why: "queue 1 of 3 again, since it has waited 8 times as long as the 1h0m0s that it ran, or longer"}},
 		"runs": {Entry{Attained: 3600, Ran: h, Rest: 8 * h, Running: true}, Standing{Class: 1, Why: "queue 2 of 3, after 60.0 GPU-minutes"}},
 		"was put back": {Entry{Attained: 3700, Running: true, Job: &model.Job{ForgottenGPUs: 3600}},
 			Standing{Why: "queue 1 of 3, after 100 GPU-seconds since it was put back to the first"}},

@@ -15,7 +15,7 @@ func (p Policy) Sort(t *Tree, jobs []*model.Job) { slices.SortFunc(jobs, p.Compa
 // jobs.
 func (p Policy) Compare(t *Tree) func(a, b *model.Job) int {
 	return func(a, b *model.Job) int {
-		return cmp.Or(cmp.Compare(t.Priority(b), t.Priority(a)), CompareAge(a, b))
+		return cmp.Or(cmp.Compare(t.Priority(b), t.Priority(a)), p.Interactive.First(a, b), CompareAge(a, b))
 	}
 }
 

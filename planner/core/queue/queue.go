@@ -66,6 +66,8 @@ type Policy struct {
 	Replace Replace `json:"replace,omitzero"`
 	// Caravan are the parameters of OrderCaravan.
 	Caravan Caravan `json:"caravan,omitzero"`
+	// Interactive says which jobs are to start at once.
+	Interactive Interactive `json:"interactive,omitzero"`
 	// LAS are the parameters of OrderLAS and OrderGittins.
 	LAS LAS `json:"las,omitzero"`
 	// Timeslice are the parameters of OrderTimeslice.
@@ -97,7 +99,7 @@ func (p Policy) Validate() error {
 	if p.MaxHolds < 0 {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
-	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Replace.Validate(), p.Defrag.Validate(), p.Caravan.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
+	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Replace.Validate(), p.Defrag.Validate(), p.Caravan.Validate(), p.Interactive.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
 		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))

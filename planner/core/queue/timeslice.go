@@ -54,9 +54,9 @@ func (t timeslice) Stand(s Situation) []Standing {
 	for i := range s.Jobs {
 		switch e := &s.Jobs[i]; {
 		case !e.Running:
-			out[i] = Standing{Key: -e.Rest.Seconds(), Why: fmt.Sprintf("its turn comes round: it has waited %s", e.Rest.Round(time.Second))}
+			out[i] = Standing{Key: -e.Rest.Seconds(), Why: "its turn comes round: it waits since " + minute(s.Now.Add(-e.Rest))}
 		case e.Turn >= t.Quantum:
-			out[i] = Standing{Class: 1, Why: fmt.Sprintf("its turn of %s is over: it has run %s", t.Quantum, e.Turn.Round(time.Second))}
+			out[i] = Standing{Class: 1, Why: fmt.Sprintf("its turn of %s is over", t.Quantum)}
 		default:
 			out[i] = Standing{Why: fmt.Sprintf("it has its turn until it has run %s", t.Quantum)}
 		}

@@ -38,13 +38,13 @@ func TestTimesliceTurnsWholeGangs(t *testing.T) {
 
 func TestTimesliceStanding(t *testing.T) {
 	j := &model.Job{}
-	got := Policy{Order: OrderTimeslice}.Discipline().Stand(Situation{Jobs: []Entry{
+	got := Policy{Order: OrderTimeslice}.Discipline().Stand(Situation{Now: start, Jobs: []Entry{
 		{Job: j, Rest: 90 * time.Minute}, {Job: j, Running: true, Turn: h - 1}, {Job: j, Running: true, Turn: h},
 	}})
 	want := []Standing{
-		{Key: -5400, Why: "its turn comes round: it has waited 1h30m0s"},
+		{Key: -5400, Why: "its turn comes round: it waits since 2026-01-01 22:30 UTC"},
 		{Why: "it has its turn until it has run 1h0m0s"},
-		{Class: 1, Why: "its turn of 1h0m0s is over: it has run 1h0m0s"},
+		{Class: 1, Why: "its turn of 1h0m0s is over"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

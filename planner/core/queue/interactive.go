@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Interactive says which jobs somebody sits in front of: small ones that are to
+// start at once on a busy cluster, whatever the order is (Xiao et al., Gandiva,
+// OSDI'18, section 1: what somebody waits for is worth little when it comes late).
+// They are decided on before others of their priority, and displace the cheapest
+// of those that may be displaced, the growth of elastic gangs first. What they are
+// given is bounded: many GPUs, or many hours, are nobody's interactive work.
+type Interactive struct {
+	// Classes are values of a job's priority_class, and Queues queues, with those
+	// below them, whose jobs are interactive. Without either no job is.
+	Classes []string `json:"classes,omitempty"`
+	Queues  []string `json:"queues,omitempty"`
+	// MaxGPUs is how many a job may ask for; 0 means 1.
+	MaxGPUs int `json:"max_gpus,omitempty"`
+	// MaxRun is for how long others may not displace it by their place in the
+	// order; 0 means DefaultInteractiveRun.
+	MaxRun time.Duration `json:"max_run_ns,omitempty"`
+}
+
+// The defaults of Interactive, and the most that it may say.
+const (
+	DefaultInteractiveGPUs = 1
+	DefaultInteractiveRun  = 8 * time.Hour
+	MaxInteractiveGPUs     = 64
+	MaxInteractiveRun      = 30 * 24 * time.Hour
+)
+
+// Validate reports every fault.
+func (i Interactive) Validate() error {
+	var faults []error
+	for k, name := range i.Classes {
+		if strings.TrimSpace(name) == "" {
+			faults = append(faults, fmt.Errorf("%w: interactive.classes[%d] %q: want a name that caravan_priority may have", ErrPolicy, k, name))
+		}
+	}
+	for k, path := range i.Queues {
+		if !model.ValidQueuePath(path) {
+			faults = append(faults, fmt.Errorf("%w: interactive.queues[%d] %q: want the path of a queue", ErrPolicy, k, path))
+		}
+	}
+	if i.MaxGPUs < 0 || i.MaxGPUs > MaxInteractiveGPUs {
+		faults = append(faults, fmt.Errorf("%w: interactive.max_gpus %d: want 0 to %d", ErrPolicy, i.MaxGPUs, MaxInteractiveGPUs))
+	}
+	if i.MaxRun < 0 || i.MaxRun > MaxInteractiveRun {
+		faults = append(faults, fmt.Errorf("%w: interactive.max_run %s: want 0 to %s", ErrPolicy, i.MaxRun, MaxInteractiveRun))
+	}
+	return errors.Join(faults...)
+}
+
+// WithDefaults is i with its zeros filled in.
+func (i Interactive) WithDefaults() Interactive {
+	i.MaxGPUs = cmp.Or(i.MaxGPUs, DefaultInteractiveGPUs)
+	i.MaxRun = cmp.Or(i.MaxRun, DefaultInteractiveRun)
+	return i
+}
+
+// Any reports whether a job can be interactive at all.
+func (i *Interactive) Any() bool { return len(i.Classes)+len(i.Queues) > 0 }
+
+// Is reports whether a job is.
+func (i *Interactive) Is(j *model.Job) bool {
+	if !i.Any() || !slices.Contains(i.Classes, j.PriorityClass) && !slices.ContainsFunc(i.Queues, func(path string) bool {
+		return j.Queue == path || strings.HasPrefix(j.Queue, path+"/")
+	}) {
+		return false
+	}
+	gpus := 0
+	for k := range j.Groups {
+		g := &j.Groups[k]
+		for d := range g.Devices {
+			gpus += max(g.Count, g.Max) * g.Devices[d].Count
+		}
+	}
+	return gpus <= cmp.Or(i.MaxGPUs, DefaultInteractiveGPUs)
+}
+
+// Protects reports whether a job that runs is interactive still.
+func (i *Interactive) Protects(j *model.Job, now time.Time) bool {
+	return i.Is(j) && (j.Started.IsZero() || now.Sub(j.Started) < cmp.Or(i.MaxRun, DefaultInteractiveRun))
+}
+
+// First is negative if a goes before b because it is interactive.
+func (i *Interactive) First(a, b *model.Job) int {
+	if !i.Any() {
+		return 0
+	}
+	switch x, y := i.Is(a), i.Is(b); {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	default:
+		return 1
+	}
+}
