@@ -389,13 +389,29 @@ func (c *cycle) elsewhere(old *yielder) (destination, bool) {
 		return d, false
 	}
 	var ok bool
+	state := c.views[viewNow].State
+	mark := state.Mark()
 	for i := range max(1, len(d.gang.options)) {
 		d.gang.use(i)
-		if d.result, ok = c.views[viewNow].Place(d.gang.unit); ok {
+		if d.result, ok = c.views[viewNow].Place(d.gang.unit); ok && c.chargesAlike(old, &d) {
 			return d, true
 		}
+		state.Revert(mark)
 	}
 	return d, false
+}
+
+// chargesAlike reports whether a gang's queue may have what it takes elsewhere as
+// surely as what it leaves: where models of GPUs are limited, they stay the same.
+func (c *cycle) chargesAlike(old *yielder, d *destination) bool {
+	if !c.limited() {
+		return true
+	}
+	has := c.accounts.tree.Amount(0, 0, 0)
+	for _, h := range old.holds {
+		has.Add(c.amountOn(h.Node, h.Claim.GPUs, h.Claim.Resources))
+	}
+	return slices.Equal(c.accounts.tree.Models(has), c.accounts.tree.Models(c.amountOf(&d.gang, d.result)))
 }
 
 // keepDestination keeps a place for a gang that this plan stops.

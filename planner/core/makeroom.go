@@ -56,8 +56,14 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	y.searches--
 	m, ok := c.displace(j, g)
 	now.State.Revert(mark)
-	if !ok && c.policy.Defrag.Enabled && g.grown == 0 {
-		m, ok = c.compact(j, g)
+	if c.policy.Defrag.Enabled && g.grown == 0 {
+		// Who is moved keeps running: that comes first where it costs no more.
+		switch moved, can := c.compact(j, g); {
+		case can && (!ok || moved.cost.Total() <= m.cost.Total()):
+			m, ok = moved, true
+		case can:
+			c.compaction.letStay(moved, m.cost, c.considered)
+		}
 	}
 	if !ok {
 		if key, plain := keyOfGang(g); plain {

@@ -124,6 +124,13 @@ func (c *cycle) compact(j *model.Job, g *gang) (made, bool) {
 	return m, true
 }
 
+// letStay takes back moves that are not made, because others give way for less.
+func (k *compaction) letStay(m made, cost model.Cost, considered []model.Compaction) {
+	k.perHour += len(m.moves)
+	note := &considered[len(considered)-1]
+	note.Done, note.Why = false, fmt.Sprintf("others give way instead, which loses %s, and not %s", gpuTime(cost.Total()), gpuTime(m.cost.Total()))
+}
+
 // benefitOf is what it saves that so many GPUs do not wait, in GPU-seconds.
 func benefitOf(gpus int, wait time.Duration) int64 {
 	seconds := int64(wait / time.Second)

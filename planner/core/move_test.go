@@ -160,6 +160,33 @@ func TestMove(t *testing.T) {
 			wantWhy:     "as many gangs as max_per_hour allows, 1, were moved within the last hour",
 			wantBenefit: 8 * 98 * 60,
 		},
+		// a is moved for 5080 GPU-seconds; b would give way for more, c for less.
+		"moved rather than made to wait": {
+			cluster: `b1 r1 n1 aaaa|....
+			          b1 r1 n2 bbbb|....`,
+			running: `a 50 20m again:1x4
+			          b 10 9h  again:1x8`,
+			jobs:   `M 1x8 priority:50`,
+			policy: func(p *Policy) { p.Preempt.Enabled = true },
+			want:   []string{"a to M, moves to island b1/r1/n2/1"},
+			wantEnd: `b1 r1 n1 MMMM|MMMM
+			          b1 r1 n2 bbbb|aaaa`,
+			wantWhy:  "starts in node b1/r1/n1 after 1 move",
+			wantCost: 4800 + 240 + 40, wantBenefit: 8 * 98 * 60,
+		},
+		"unless others give way for less": {
+			cluster: `b1 r1 n1 aaaa|....
+			          b1 r1 n2 cccc|....`,
+			running: `a 50 20m again:1x4
+			          c 10 11m again:1x8`,
+			jobs:   `M 1x8 priority:50`,
+			policy: func(p *Policy) { p.Preempt.Enabled = true },
+			want:   []string{"c to M"},
+			wantEnd: `b1 r1 n1 aaaa|....
+			          b1 r1 n2 MMMM|MMMM`,
+			wantWhy:  "others give way instead, which loses 48 GPU-minutes, and not 84 GPU-minutes",
+			wantCost: 4800 + 240 + 40, wantBenefit: 8 * 98 * 60,
+		},
 		"a job in parts: each member by itself": {
 			cluster: `b1 r1 n1 a...|....
 			          b1 r1 n2 aaaa|aaa.`,
