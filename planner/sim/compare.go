@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,18 +30,39 @@ const (
 func Policies() []string { return append([]string{PolicyKube, PolicyGang}, queue.Orders()...) }
 
 // PolicyOf is the planner's policy of a name, as an operator would turn it on:
-// orders that take turns may stop who runs.
+// orders that take turns may stop who runs. What is written behind the name turns
+// more on: "sjf+easy", "fifo+conservative+preempt", "las+defrag".
 func PolicyOf(name string) (core.Policy, error) {
+	name, more, _ := strings.Cut(name, "+")
+	p := core.Policy{Order: name}
 	switch {
 	case name == PolicyGang:
-		return core.Policy{Order: queue.OrderFIFO, Strict: true}, nil
+		p = core.Policy{Order: queue.OrderFIFO, Strict: true}
 	case !slices.Contains(queue.Orders(), name):
-		return core.Policy{}, fmt.Errorf("%w: policy %q: want one of %s", ErrSetup, name, strings.Join(Policies(), ", "))
+		return p, fmt.Errorf("%w: policy %q: want one of %s", ErrSetup, name, strings.Join(Policies(), ", "))
 	}
-	p := core.Policy{Order: name}
-	p.Preempt.Enabled = p.Preemptive()
+	p.Preempt.Enabled, p.Preempt.MinRunTime = p.Preemptive(), minRun
+	if more == "" {
+		return p, nil
+	}
+	for _, word := range strings.Split(more, "+") {
+		switch word {
+		case queue.BackfillEasy, queue.BackfillConservative:
+			p.Backfill.Mode = word
+		case "preempt":
+			p.Preempt.Enabled = true
+		case "defrag":
+			p.Defrag.Enabled = true
+		default:
+			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt or defrag behind a +", ErrSetup, name, word)
+		}
+	}
 	return p, nil
 }
+
+// minRun is for how long a gang runs at least before it gives way, as in the
+// planner's configuration unless it says otherwise.
+const minRun = 5 * time.Minute
 
 // Comparison is several policies on the same jobs, several times.
 type Comparison struct {

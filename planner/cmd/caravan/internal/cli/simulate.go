@@ -80,7 +80,7 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	cmd.Flags().IntVar(&f.gpus, "gpus", 256, "`number` of GPUs of a cluster of equal nodes")
 	cmd.Flags().IntVar(&f.perNode, "gpus-per-node", 8, "`number` of GPUs in each node")
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "`file` that describes the cluster, in place of --gpus")
-	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", "))
+	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+"; behind an order +easy, +conservative, +preempt, +defrag turn more on")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
 	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is")

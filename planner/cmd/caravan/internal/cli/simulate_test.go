@@ -38,6 +38,8 @@ func TestSimulate(t *testing.T) {
 		"a cluster file":                {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
 		"a wrong cluster file":          {args: []string{"simulate", "--trace", path, "--cluster", wrong}, wantCode: 1, wantErr: []string{"count is 0", "gpus is 99", "\"H1000\": want one of A10, A100"}},
 		"an unknown policy":             {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 1, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
+		"more behind an order":          {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf+easy+preempt", "--seeds", "1", "--load", "0.9"}, wantOut: []string{"sjf+easy+preempt"}},
+		"something else behind it":      {args: []string{"simulate", "--trace", path, "--policies", "sjf+luck"}, wantCode: 1, wantErr: []string{"policy sjf+luck: want easy"}},
 		"a load of nothing":             {args: []string{"simulate", "--trace", path, "--load", "0"}, wantCode: 1, wantErr: []string{"load 0"}},
 		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},
 		"no such trace":                 {args: []string{"simulate", "--trace", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
