@@ -121,6 +121,9 @@ func (s *speeds) learn(v *observe.View, works map[string]barrier.Work, now time.
 		return v
 	}
 	s.measure(v, works, now)
+	if len(s.kinds) == 0 {
+		return v
+	}
 	out, snap := *v, *v.Snapshot
 	snap.Jobs = slices.Clone(snap.Jobs)
 	out.Snapshot = &snap
@@ -182,6 +185,10 @@ func (l *learned) with(declared *model.Speed) *model.Speed {
 
 // measure goes through the gangs that run.
 func (s *speeds) measure(v *observe.View, works map[string]barrier.Work, now time.Time) {
+	if len(works) == 0 {
+		s.meters = nil
+		return
+	}
 	nodes := make(map[string]*model.Node, len(v.Snapshot.Nodes))
 	for i := range v.Snapshot.Nodes {
 		nodes[v.Snapshot.Nodes[i].ID] = &v.Snapshot.Nodes[i]
