@@ -34,6 +34,7 @@ func (l *loader) mergePreempt(p *preempt.Policy, f *filePreempt) {
 	set(&p.MinPriorityGap, f.MinPriorityGap)
 	l.duration(&p.MinRunTime, f.MinRunTime, "policy.preempt.min_run_time")
 	set(&p.MaxAtOnce, f.MaxAtOnce)
+	set(&p.MaxGPUsAtOnce, f.MaxGPUsAtOnce)
 	set(&p.MaxPerHour, f.MaxPerHour)
 	set(&p.MaxPerJob, f.MaxPerJob)
 	l.duration(&p.RestartTime, f.RestartTime, "policy.preempt.restart_time")
@@ -50,6 +51,9 @@ func (l *loader) checkPreempt(p preempt.Policy) {
 		if q.value < 1 || q.value > q.max {
 			l.fault("policy.preempt."+q.key, q.value, fmt.Sprintf("want 1 to %d; to stop nobody, set policy.preempt.enabled to false", q.max))
 		}
+	}
+	if p.MaxGPUsAtOnce < 0 {
+		l.fault("policy.preempt.max_gpus_at_once", p.MaxGPUsAtOnce, "want 0 or more; 0 is no limit")
 	}
 	l.between("policy.preempt.min_run_time", p.MinRunTime, 0, maxRunTime)
 	l.between("policy.preempt.restart_time", p.RestartTime, minRestart, maxRestart)

@@ -111,6 +111,7 @@ type filePreempt struct {
 	MinPriorityGap *int    `hcl:"min_priority_gap,optional"`
 	MinRunTime     *string `hcl:"min_run_time,optional"`
 	MaxAtOnce      *int    `hcl:"max_at_once,optional"`
+	MaxGPUsAtOnce  *int    `hcl:"max_gpus_at_once,optional"`
 	MaxPerHour     *int    `hcl:"max_per_hour,optional"`
 	MaxPerJob      *int    `hcl:"max_per_job,optional"`
 	RestartTime    *string `hcl:"restart_time,optional"`

@@ -36,17 +36,23 @@ func (c *cycle) comeBack(jobs []*model.Job, plan *model.Plan) []*model.Job {
 		}
 	}
 	done := map[jobKey]bool{}
+	starting := c.starting()
 	for _, j := range order {
 		if list := backs[keyOf(j)]; len(list) > 0 {
-			done[keyOf(j)] = c.turnBack(j, list, slices.Contains(jobs, j), plan)
+			late := starting >= c.policy.Preempt.WithDefaults().MaxAtOnce
+			done[keyOf(j)] = c.turnBack(j, list, slices.Contains(jobs, j), late, plan)
+			if c.givenTo[keyOf(j)] {
+				starting++
+			}
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *model.Job) bool { return done[keyOf(j)] })
 }
 
 // turnBack is the turn of a job that comes back; false if it is to have another
-// one. One that cannot start yet has its new places kept as well.
-func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting bool, plan *model.Plan) bool {
+// one. One that cannot start yet has its new places kept as well; so has one that
+// is late: when a rack fails, not all that ran there reads its checkpoints at once.
+func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting, late bool, plan *model.Plan) bool {
 	var t turn
 	ready := false
 	if waiting {
@@ -56,7 +62,12 @@ func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting bool, plan *mod
 			t.home = c.accounts.tree.HomeOf(j)
 		}
 	}
-	if !ready {
+	if late && ready {
+		t.d.Reason = fmt.Sprintf("its members' places are kept; it starts when fewer jobs do, since at most %d may at once", c.policy.Preempt.WithDefaults().MaxAtOnce)
+		t.d.Detail.Code, t.rest = codeBehind, nil
+		plan.Decisions = append(plan.Decisions, c.end(&t))
+	}
+	if !ready || late {
 		for _, b := range list {
 			c.placedNow = b.others()
 			m := c.missingGang(b)
@@ -64,7 +75,7 @@ func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting bool, plan *mod
 				c.keepFor(j, m, r)
 			}
 		}
-		return false
+		return late && ready
 	}
 	var told []string
 	elsewhere := false
@@ -151,14 +162,6 @@ func (c *cycle) back(t *turn, b *comeback, g *gang) (told string, w *wait, ok bo
 	waits := c.explain(t.job, m)
 	waits.reason = c.backWait(b, m) + waits.reason
 	return "", &waits, false
-}
-
-// others are the seats as members that are somewhere already.
-func (b *comeback) others() (out []other) {
-	for i := range b.seats {
-		out = append(out, other{node: b.seats[i].placed.Node, group: b.seats[i].member.Group})
-	}
-	return out
 }
 
 // allowed charges a gang to its queue, if that may have so much.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
 // TestTwoFailuresInManyNodes: two nodes of 500 fail, in one restart and a minute
@@ -113,5 +114,46 @@ func TestShrinkFollowsNomadsIndexes(t *testing.T) {
 	submit(t, s, "w 2x2 require:rack")
 	if got := gaveWay(mustDecide(t, s, Policy{})); !slices.Equal(got, []string{"b gives 2 to w"}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestComebacksAreStaggered: when much fails at once, not all of it starts again
+// at once; what starts later keeps its places.
+func TestComebacksAreStaggered(t *testing.T) {
+	s := draw(t, "b1 r1 n1 ..\nb1 r1 n2 ..\nb1 r1 n3 ..\nb1 r2 n4 !..\nb1 r2 n5 !..\nb1 r2 n6 !..\nb1 r3 n7 ..\nb1 r3 n8 ..\nb1 r3 n9 ..\n")
+	struck(t, s, "a 2x2 n1,n4 failed:1\nb 2x2 n2,n5 failed:1\nc 2x2 n3,n6 failed:1")
+	submit(t, s, "w 1x2 priority:90")
+	policy := Policy{Preempt: preempt.Policy{MaxAtOnce: 2}}
+	plan := mustDecide(t, s, policy)
+	checkPlan(t, s, plan)
+	if d := decisionOn(plan, "c"); d.Action != model.ActionWait || !strings.Contains(d.Reason, "at most 2 may at once") {
+		t.Errorf("c: %s: %s", d.Action, d.Reason)
+	}
+	if d := decisionOn(plan, "w"); d.Action != model.ActionWait {
+		t.Errorf("w is on %v", nodesOf(d))
+	}
+	next := stopping(s, plan)
+	for i := range next.Jobs {
+		if next.Jobs[i].State == model.StateAdmitted {
+			next.Jobs[i].State, next.Jobs[i].Replace = model.StateRunning, nil
+		}
+	}
+	if got := nodesOf(decisionOn(mustDecide(t, next, policy), "c")); len(got) != 2 || got[0] != "n3" {
+		t.Errorf("then c is on %v", got)
+	}
+}
+
+// TestStopsByGPUs: how much may be stopping at once is bounded by GPUs, too; one
+// gang may in any case.
+func TestStopsByGPUs(t *testing.T) {
+	for most, want := range map[int]int{0: 3, 1: 1, 4: 2, 5: 2, 6: 3} {
+		s := draw(t, "- - n1 aa\n- - n2 bb\n- - n3 cc\n")
+		describe(t, s, "a 10 1h\nb 10 1h\nc 10 1h")
+		submit(t, s, "M 3x2 priority:90")
+		policy := preempting
+		policy.Preempt.MaxGPUsAtOnce = most
+		if got := gaveWay(mustDecide(t, s, policy)); len(got) != want {
+			t.Errorf("with %d GPUs at once: %v, want %d", most, got, want)
+		}
 	}
 }

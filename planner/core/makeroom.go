@@ -255,13 +255,9 @@ func (c *cycle) stop(j *model.Job, m *made) {
 		for _, v := range parts {
 			y.taken[v] = true
 		}
-		if returned := y.returned(parts); !returned && y.atOnce <= 0 {
+		if !y.returned(parts) && !c.mayStop(parts) {
 			m.later = append(m.later, parts...)
 			continue
-		} else if !returned {
-			y.atOnce--
-			y.perHour--
-			c.noteRates(y.gangs[parts[0]].job)
 		}
 		now = append(now, parts...)
 		c.stopGang(j, parts, m)
@@ -389,6 +385,9 @@ func (c *cycle) tellMade(g *gang, m made, w *wait) {
 	}
 	if len(m.later) > 0 {
 		w.reason += fmt.Sprintf("; %d of %d stop first, since at most %d may at once", len(m.now), len(m.now)+len(m.later), c.yield.policy.MaxAtOnce)
+		if most := c.yield.policy.MaxGPUsAtOnce; most > 0 {
+			w.reason += fmt.Sprintf(", with %s together", plural(most, "GPU"))
+		}
 	}
 	w.reason += "; kept for it: " + nameList(names)
 }

@@ -225,3 +225,22 @@ func (c *cycle) seatClaims() map[int32]topo.Claim {
 	}
 	return maps.Clone(c.seats)
 }
+
+// starting counts the jobs that are being placed: they all read their checkpoints.
+func (c *cycle) starting() int {
+	n := 0
+	for _, j := range c.jobs {
+		if j.State == model.StateAdmitted {
+			n++
+		}
+	}
+	return n
+}
+
+// others are the seats as members that are somewhere already.
+func (b *comeback) others() (out []other) {
+	for i := range b.seats {
+		out = append(out, other{node: b.seats[i].placed.Node, group: b.seats[i].member.Group})
+	}
+	return out
+}

@@ -177,3 +177,20 @@ func (c *cycle) returnedReason(p *model.Preemption) string {
 	return fmt.Sprintf("gives %s back to %s, which waits for room: beyond its count it had them while nobody else needed them; it runs on with %d; %s are lost",
 		plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), has-len(p.Members), costText(p.Cost, "its checkpoint"))
 }
+
+// mayStop counts a gang that stops, if it may at once.
+func (c *cycle) mayStop(parts []int) bool {
+	y, gpus := c.yield, 0
+	for _, v := range parts {
+		gpus += y.gangs[v].gpus
+	}
+	most := y.policy.MaxGPUsAtOnce
+	if y.atOnce <= 0 || most > 0 && y.gpusAtOnce > 0 && y.gpusAtOnce+gpus > most {
+		return false
+	}
+	y.atOnce--
+	y.perHour--
+	y.gpusAtOnce += gpus
+	c.noteRates(y.gangs[parts[0]].job)
+	return true
+}

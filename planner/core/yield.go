@@ -38,6 +38,8 @@ type yield struct {
 	owed map[jobKey]bool
 	// searches, atOnce and perHour are how many more there may be.
 	searches, atOnce, perHour int
+	// gpusAtOnce is how many GPUs of gangs are stopping to give way.
+	gpusAtOnce int
 	// rates are how many gangs of a queue may give way.
 	rates *queue.Rates
 	plan  []model.Preemption
@@ -127,6 +129,11 @@ func (c *cycle) newYield() *yield {
 		c.addHolders(y, int32(node), found)
 	}
 	y.atOnce -= y.stopping()
+	for _, l := range y.leaving {
+		if l.to != (jobKey{}) {
+			y.gpusAtOnce += bits.OnesCount64(l.hold.Claim.GPUs)
+		}
+	}
 	y.owed = c.owed()
 	for _, j := range c.jobsOf(someGave) {
 		for _, gave := range j.Preempted {

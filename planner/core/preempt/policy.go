@@ -22,6 +22,9 @@ type Policy struct {
 	// MaxAtOnce is how many gangs may be stopping at once to give way, so that
 	// what they save does not overrun the storage; 0 means DefaultMaxAtOnce.
 	MaxAtOnce int `json:"max_at_once,omitempty"`
+	// MaxGPUsAtOnce is how many GPUs the gangs may have together that are stopping
+	// at once to give way, if it is more than one gang; 0 is no limit.
+	MaxGPUsAtOnce int `json:"max_gpus_at_once,omitempty"`
 	// MaxPerHour is how many gangs may give way within an hour; 0 means
 	// DefaultMaxPerHour.
 	MaxPerHour int `json:"max_per_hour,omitempty"`
@@ -53,7 +56,7 @@ func (p Policy) Validate() error {
 	for _, q := range []struct {
 		name  string
 		value int
-	}{{"min_priority_gap", p.MinPriorityGap}, {"max_at_once", p.MaxAtOnce}, {"max_per_hour", p.MaxPerHour}, {"max_per_job", p.MaxPerJob}} {
+	}{{"min_priority_gap", p.MinPriorityGap}, {"max_at_once", p.MaxAtOnce}, {"max_gpus_at_once", p.MaxGPUsAtOnce}, {"max_per_hour", p.MaxPerHour}, {"max_per_job", p.MaxPerJob}} {
 		if q.value < 0 {
 			faults = append(faults, fmt.Errorf("%w: %s %d: want 0 or more", ErrPolicy, q.name, q.value))
 		}
