@@ -27,6 +27,10 @@ type compaction struct {
 	searches int
 	// movers are the gangs that run, as they are stopped: whole.
 	movers []mover
+	// moved: this plan moves gangs for one that waits. What others are to have when
+	// all have stopped is found out anew then; were there several who wait for that,
+	// one could take another's place.
+	moved bool
 }
 
 // mover is a gang that runs, all its parts together.
@@ -98,6 +102,9 @@ func (c *cycle) compact(j *model.Job, g *gang) (made, bool) {
 	case free < g.gpus:
 		note.Why = fmt.Sprintf("only %d of the %s that it needs are free: no move makes more of them", free, plural(g.gpus, "GPU"))
 		return made{}, false
+	case len(c.landings) > 0 || k.moved:
+		note.Why = "waits until the moves that are under way are through: gangs are moved for one that waits at a time"
+		return made{}, false
 	case k.perHour <= 0:
 		note.Why = fmt.Sprintf("as many gangs as max_per_hour allows, %d, were moved within the last hour", k.policy.MaxPerHour)
 		return made{}, false
@@ -120,13 +127,13 @@ func (c *cycle) compact(j *model.Job, g *gang) (made, bool) {
 		return made{}, false
 	}
 	note.Done, note.Why = true, fmt.Sprintf("starts in %s after %s: %s; the moves lose %s", domainName(m.result.Level, m.result.Domain), plural(len(m.moves), "move"), m.benefit(), gpuTime(m.cost.Total()))
-	k.perHour -= len(m.moves)
+	k.perHour, k.moved = k.perHour-len(m.moves), true
 	return m, true
 }
 
 // letStay takes back moves that are not made, because others give way for less.
 func (k *compaction) letStay(m made, cost model.Cost, considered []model.Compaction) {
-	k.perHour += len(m.moves)
+	k.perHour, k.moved = k.perHour+len(m.moves), false
 	note := &considered[len(considered)-1]
 	note.Done, note.Why = false, fmt.Sprintf("others give way instead, which loses %s, and not %s", gpuTime(cost.Total()), gpuTime(m.cost.Total()))
 }
