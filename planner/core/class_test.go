@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
@@ -159,4 +160,39 @@ func TestOrderByStanding(t *testing.T) {
 	if d := plan.Decisions[5]; d.Reason != "no" {
 		t.Errorf("held: %q", d.Reason)
 	}
+}
+
+// Another order changes nothing for those who run, unless jobs may be preempted.
+func TestAnotherOrderDisturbsNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyContest(t)
+		for _, order := range queue.Orders() {
+			plan := mustDecide(t, s, Policy{Order: order, Elastic: queue.Elastic{Disabled: true}, Interactive: queue.Interactive{Classes: []string{"interactive"}}})
+			if len(plan.Preemptions)+len(plan.Resizes) > 0 {
+				t.Errorf("%s: %v give way, %d change their size", order, gaveWay(plan), len(plan.Resizes))
+			}
+			if faults := planFaults(s, plan); len(faults) > 0 {
+				t.Errorf("%s: %s", order, strings.Join(faults, "; "))
+			}
+		}
+	})
+}
+
+// What is decided under an order does not depend on how the snapshot is sorted.
+func TestOrdersDoNotDependOnTheSnapshotsOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyContest(t)
+		for i := range s.Jobs {
+			s.Jobs[i].Duration = time.Duration(rapid.IntRange(0, 3).Draw(t, "says")) * time.Hour
+			s.Jobs[i].AttainedGPUs = float64(rapid.IntRange(0, 2).Draw(t, "had")) * 3600
+		}
+		other := *s
+		other.Nodes = rapid.Permutation(s.Nodes).Draw(t, "nodes")
+		other.Jobs = rapid.Permutation(s.Jobs).Draw(t, "jobs")
+		other.Allocs = rapid.Permutation(s.Allocs).Draw(t, "allocs")
+		policy := Policy{Order: rapid.SampledFrom(queue.Orders()).Draw(t, "order"), Preempt: preempt.Policy{Enabled: true}}
+		if diff := cmp.Diff(mustDecide(t, s, policy), mustDecide(t, &other, policy)); diff != "" {
+			t.Errorf("%s (-as drawn +in another order):\n%s", policy.Order, diff)
+		}
+	})
 }

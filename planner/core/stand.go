@@ -149,11 +149,28 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 	if c.stands == nil {
 		return jobs
 	}
-	tree, out := c.queueTree(), slices.Clone(jobs)
-	slices.SortStableFunc(out, func(a, b *model.Job) int {
-		x, y := c.stands[keyOf(a)], c.stands[keyOf(b)]
-		return cmp.Or(cmp.Compare(tree.Priority(b), tree.Priority(a)), c.policy.Interactive.First(a, b), cmp.Compare(x.Class, y.Class), cmp.Compare(x.Key, y.Key))
+	type place struct {
+		job         *model.Job
+		priority    int
+		interactive int
+		class       int
+		key         float64
+	}
+	tree, places := c.queueTree(), make([]place, len(jobs))
+	for i, j := range jobs {
+		standing := c.stands[keyOf(j)]
+		places[i] = place{job: j, priority: tree.Priority(j), class: standing.Class, key: standing.Key}
+		if c.policy.Interactive.Is(j) {
+			places[i].interactive = 1
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.interactive, a.interactive), cmp.Compare(a.class, b.class), cmp.Compare(a.key, b.key))
 	})
+	out := make([]*model.Job, len(places))
+	for i := range places {
+		out[i] = places[i].job
+	}
 	return out
 }
 
