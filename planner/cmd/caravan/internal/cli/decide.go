@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
@@ -39,7 +40,7 @@ be - for standard input. A planner's own snapshot is at /caravan/v1/snapshot.`,
 			return a.decide(argv[0], policy)
 		},
 	}
-	cmd.Flags().StringVar(&policy.Order, "policy", "fifo", "the queue's `order`: "+strings.Join(queue.Orders(), ", "))
+	cmd.Flags().StringVar(&policy.Order, "policy", config.DefaultOrder, "the queue's `order`: "+strings.Join(queue.Orders(), ", "))
 	cmd.Flags().BoolVar(&policy.Strict, "strict", false, "nobody passes a job that waits for room")
 	return cmd
 }
