@@ -135,7 +135,7 @@ func (c *cycle) back(t *turn, b *comeback, g *gang) (told string, w *wait, ok bo
 		c.letGo(b)
 		return "", nil, false // its queue may not have it any more
 	}
-	if c.fitsElsewhere(b, g) {
+	if c.fitsElsewhere(b, g) || len(b.lost) > 0 && len(c.widening(b)) == 0 {
 		c.letGo(b)
 		return "", nil, false
 	}
@@ -187,7 +187,9 @@ func (c *cycle) missingGang(b *comeback) *gang {
 			indexes = append(indexes, l.index)
 		}
 		if len(indexes) > 0 {
-			m.add(withDevices(group, onlyModels(c.seatModels(b))), indexes)
+			limited := withDevices(group, onlyModels(c.seatModels(b)))
+			limited.Slice = model.Slice{} // they go into the one that lacks them
+			m.add(limited, indexes)
 		}
 	}
 	return m
@@ -216,6 +218,12 @@ func (c *cycle) widening(b *comeback) []int32 {
 		lo, hi = min(lo, b.seats[i].placed.Node), max(hi, b.seats[i].placed.Node)
 	}
 	widest := c.widest(b)
+	if in, sliced := c.sliceLacking(b); sliced {
+		if in < 0 {
+			return nil
+		}
+		return []int32{in}
+	}
 	var out []int32
 	for d := c.domainAround(lo, hi); ; d = c.tree.Domains[d].Parent {
 		out = append(out, d)
@@ -227,6 +235,9 @@ func (c *cycle) widening(b *comeback) []int32 {
 
 // widest is the domain that new places must be in.
 func (c *cycle) widest(b *comeback) int32 {
+	if in, _ := c.sliceLacking(b); in >= 0 {
+		return in
+	}
 	if level := c.tree.LevelIndex(b.job.Topology.Level); b.job.Topology.Mode == model.TopologyRequire && level >= 0 {
 		return max(c.tree.DomainAt(b.seats[0].placed.Node, level), topo.Root)
 	}

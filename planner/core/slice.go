@@ -116,3 +116,34 @@ func (c *cycle) slicesPlaced(j *model.Job, members []model.Member) string {
 	}
 	return ""
 }
+
+// sliceLacking is the domain of the one slice that lacks all the members of a gang
+// that need new places, -1 if there is no such one; sliced: they are of slices.
+func (c *cycle) sliceLacking(b *comeback) (domain int32, sliced bool) {
+	domain = -1
+	for i := range b.job.Groups {
+		g := &b.job.Groups[i]
+		lost := len(b.lostOf(g.Name))
+		if g.Slice.Size == 0 || lost == 0 {
+			continue
+		}
+		if sliced {
+			return -1, true
+		}
+		sliced = true
+		level, in := c.tree.LevelIndex(g.Slice.Level), map[int32]int{}
+		for k := range b.seats {
+			if s := &b.seats[k]; level >= 0 && s.member.Group == g.Name {
+				in[c.tree.DomainAt(s.placed.Node, level)]++
+			}
+		}
+		for at, n := range in {
+			if n%g.Slice.Size != 0 && n%g.Slice.Size+lost == g.Slice.Size {
+				domain = at
+			} else if n%g.Slice.Size != 0 {
+				return -1, true
+			}
+		}
+	}
+	return domain, sliced
+}

@@ -98,6 +98,29 @@ func TestSliceIsCompleted(t *testing.T) {
 	}
 }
 
+// A gang that comes back gets the members that it has lost into the slice that
+// lacks them, or as a whole other places.
+func TestSliceComesBack(t *testing.T) {
+	for _, tt := range []struct{ cluster, want string }{
+		{"b1 r1 n1 ..\nb1 r1 n2 !..\nb1 r2 n3 ..\nb1 r2 n4 ..\nb1 r2 n5 ..\nb1 r1 n6 ..", "n1 n6 n3 n4"},
+		{"b1 r1 n1 ..\nb1 r1 n2 !..\nb1 r2 n3 ..\nb1 r2 n4 ..\nb1 r3 n5 ..\nb1 r3 n6 ..", "n3 n4 n5 n6"},
+		{"b1 r1 n1 ..\nb1 r1 n2 !..\nb1 r2 n3 ..\nb1 r2 n4 ..\nb1 r3 n5 ..\nb1 r4 n6 ..", ""},
+	} {
+		s := draw(t, tt.cluster)
+		struck(t, s, "M 4x2 n1,n2,n3,n4 failed:1")
+		inSlicesOf(2, "rack")(s)
+		plan := mustDecide(t, s, Policy{})
+		checkPlan(t, s, plan)
+		nodes := make([]string, 4)
+		for _, m := range plan.Decisions[0].Members {
+			nodes[m.Index] = m.Node
+		}
+		if got := strings.TrimSpace(strings.Join(nodes, " ")); got != tt.want {
+			t.Errorf("%q, want %q: %s", got, tt.want, plan.Decisions[0].Reason)
+		}
+	}
+}
+
 // cliques draws NVLink domains of 18 nodes with 4 GPUs each (NVL72), of whose
 // nodes the first few are taken.
 func cliques(taken ...int) *model.Snapshot {

@@ -212,13 +212,16 @@ func (a *attempt) shares(part int, domain, lo, hi int32, partial bool) ([]share,
 		room = a.Catalog.RoomFor(u, p.summary, domain)
 	}
 	n := min(count, room)
+	if size > 0 {
+		n = n / size * size
+	}
 	switch {
 	case n == 0 || n < count && !partial:
 		return nil, false
 	case domain < 0:
 		return []share{{lo, n}}, n == count
 	case size > 0:
-		a.parts = a.spreadSlices(p, u, domain, n/size*size, a.parts[:0])
+		a.parts = a.spreadSlices(p, u, domain, n, a.parts[:0])
 		return a.parts, n == count
 	default:
 		a.parts = a.spread(p, domain, n, a.parts[:0])
