@@ -233,3 +233,34 @@ func TestOverstayed(t *testing.T) {
 		})
 	}
 }
+
+// The cheapest way to make room is found whoever has a right to it.
+func TestUnblock(t *testing.T) {
+	tests := map[string]struct {
+		cluster, running, jobs string
+		want                   string
+	}{
+		"the cheaper of two": {"b1 r1 n1 aa..\nb1 r1 n2 bb..", "a 50 2h\nb 90 1h", "H 1x4",
+			"stopping b would make room in island b1/r1/n2/0; that costs 2 GPU-hours since checkpoints or starts, 2 GPU-minutes to start again, 20 GPU-seconds for a place that was good"},
+		"in its domain": {"b1 r1 n1 a\nb1 r1 n2 .\nb1 r2 n3 b\nb1 r2 n4 !.", "a 50 2h\nb 50 1h always", "H 2x1 require:rack",
+			"stopping a would make room in rack b1/r1; that costs 2 GPU-hours since checkpoints or starts, 60 GPU-seconds to start again"},
+		"never":         {"b1 r1 n1 aa..", "a 50 2h never", "H 1x4", ""},
+		"a service too": {"b1 r1 n1 AA..", "", "H 1x4", "stopping A would make room in island b1/r1/n1/0; that costs nothing of its work, 2 GPU-minutes to start again, 20 GPU-seconds for a place that was good"},
+		"it fits":       {"b1 r1 n1 ....", "", "H 1x4", ""},
+		"too large":     {"b1 r1 n1 a...", "a 50 2h", "H 1x5", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			describe(t, s, tt.running)
+			submit(t, s, tt.jobs)
+			got, ok, err := Unblock(s, Policy{}, model.JobName{ID: "H"})
+			if err != nil || ok != (tt.want != "") {
+				t.Fatalf("%v, %v", ok, err)
+			}
+			if diff := cmp.Diff(tt.want, got.Reason); diff != "" {
+				t.Errorf("unblock (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -84,6 +84,8 @@ type cycle struct {
 	// closing: nodes are closed for a while, and closed says for what.
 	closing bool
 	closed  map[int32]string
+	// asked is who wants to know what would unblock him; nil is nobody.
+	asked *unblocking
 	// yield is who gives way; nil until somebody asks.
 	yield *yield
 	// stands is how jobs stand in an order in which more than age counts.

@@ -133,6 +133,10 @@ func (c *cycle) mayTake(j *model.Job, g *gang, v *yielder) bool {
 		key := keyOf(v.job)
 		return key != keyOf(j) && v.job.KeepSize == "" && !c.givenTo[key]
 	}
+	if c.asked != nil && c.asked.looking {
+		key := keyOf(v.job)
+		return key != keyOf(j) && v.job.Preempt != model.PreemptNever && !c.givenTo[key]
+	}
 	return c.policy.Preempt.Enabled && g.grown == 0 && c.mayDisplace(j, v.job)
 }
 

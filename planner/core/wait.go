@@ -149,6 +149,9 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	if c.fitsApart(truth, g) {
 		w.detail.Code = codeNoDomain
 	}
+	if w.forRoom {
+		c.findUnblock(j, g)
+	}
 	kept := c.keep(j, g, why)
 	best := kept.in
 	if best.hi == 0 {

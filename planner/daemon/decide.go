@@ -27,7 +27,7 @@ func (d *Daemon) decideOn(v *observe.View, snap *model.Snapshot) (*model.Plan, e
 		tellAvoided(&told, v)
 		return &told, nil
 	}
-	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions)), Queues: plan.Queues}
+	held := &model.Plan{Decisions: make([]model.Decision, len(plan.Decisions)), Queues: plan.Queues, Reservations: plan.Reservations}
 	for i, old := range plan.Decisions {
 		held.Decisions[i] = model.Decision{
 			Namespace: old.Namespace, Job: old.Job, Action: model.ActionWait, Reason: why,

@@ -93,6 +93,11 @@ func (c *Client) Explain(ctx context.Context, namespace, job string) (Explain, e
 	return get[Explain](ctx, c, "explain", namespace, job)
 }
 
+// Unblock asks what could be stopped so that a job starts at once.
+func (c *Client) Unblock(ctx context.Context, namespace, job string) (UnblockResult, error) {
+	return get[UnblockResult](ctx, c, "unblock", namespace, job)
+}
+
 // WaitDecision asks for the first decision on that version of a job (the
 // record's SpecHash) and waits for it up to the time given. What there is by
 // then is the answer.

@@ -52,6 +52,9 @@ type Backend interface {
 	Explain(namespace, job string) (Explain, bool)
 	// Speed is what is known of how fast a job works; nil if nothing is.
 	Speed(namespace, job string) *Speed
+	// Unblock finds what could be stopped so that a job that waits for room starts
+	// at once; nil if it does not wait for room, or nothing would help.
+	Unblock(namespace, job string) (*model.Unblock, error)
 	// WaitDecision waits until a decision was made on that version of a job.
 	WaitDecision(ctx context.Context, namespace, job, specHash string) (Explain, error)
 	// Queue are the waiting jobs in the order in which they are served.
@@ -88,6 +91,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("GET "+Prefix+"/reservations", s.answer(s.reservations))
 	mux.HandleFunc("GET "+Prefix+"/jobs", s.answer(s.jobs))
 	mux.HandleFunc("GET "+Prefix+"/explain/{namespace}/{job}", s.answer(s.explain))
+	mux.HandleFunc("GET "+Prefix+"/unblock/{namespace}/{job}", s.answer(s.unblock))
 	mux.HandleFunc("GET "+Prefix+"/topology", s.answer(s.topology))
 	mux.HandleFunc("GET "+Prefix+"/topology/{node}", s.answer(s.node))
 	mux.HandleFunc("GET "+Prefix+"/snapshot", s.answer(s.snapshot))
@@ -144,7 +148,7 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,queues,reservations,jobs,explain/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions}, PUT or DELETE " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,reservations,jobs,explain/NAMESPACE/JOB,unblock/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions}, PUT or DELETE " +
 			Prefix + "/settings/{policy,queues,reservations}, or POST " +
 			Prefix + "/{plan,release,suspend,resume,requeue}",
 	}
@@ -278,6 +282,22 @@ func (s *server) explain(r *http.Request) (any, error) {
 	e.Gangs, e.Speed = s.b.Gangs(namespace, job), s.b.Speed(namespace, job)
 	e.Work = barrier.Summaries(e.Gangs)
 	return e, nil
+}
+
+// unblock names jobs of all namespaces, and takes as long as a decision.
+func (s *server) unblock(r *http.Request) (any, error) {
+	namespace, job := r.PathValue("namespace"), r.PathValue("job")
+	if _, err := s.view(r, RightReadJob); err != nil {
+		return nil, err
+	}
+	if err := s.authorize(r, RightReadJob, namespace); err != nil {
+		return nil, err
+	}
+	if _, ok := s.b.Explain(namespace, job); !ok {
+		return nil, notManaged(namespace, job)
+	}
+	found, err := s.b.Unblock(namespace, job)
+	return UnblockResult{found}, err
 }
 
 func (s *server) topology(r *http.Request) (any, error) {

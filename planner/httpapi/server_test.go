@@ -74,6 +74,9 @@ func (b *fakeBackend) Explain(namespace, job string) (Explain, bool) {
 	return e, ok
 }
 
+func (b *fakeBackend) Unblock(string, string) (*model.Unblock, error) {
+	return &model.Unblock{Reason: "stopping x would make room"}, nil
+}
 func (b *fakeBackend) Speed(string, string) *Speed { return b.speed }
 
 func (b *fakeBackend) WaitDecision(ctx context.Context, namespace, job, hash string) (Explain, error) {

@@ -144,6 +144,13 @@ type Explain struct {
 	History []Past `json:"history,omitempty"`
 }
 
+// UnblockResult is GET /unblock/NAMESPACE/JOB.
+type UnblockResult struct {
+	// Unblock is the cheapest way; nil: the job does not wait for room, or nothing
+	// that runs would help.
+	Unblock *model.Unblock `json:"unblock"`
+}
+
 // Placed is a member and what became of it in Nomad.
 type Placed struct {
 	model.Member

@@ -218,6 +218,18 @@ type Detail struct {
 	Basis string    `json:"basis,omitempty"`
 }
 
+// Unblock is what would let a job that waits for room start at once.
+type Unblock struct {
+	// Stop are the jobs that would have to stop, in whole or in part, Cost what
+	// that would lose, and Level and Domain where the job would start.
+	Stop   []JobName `json:"stop"`
+	Cost   Cost      `json:"cost"`
+	Level  string    `json:"level,omitempty"`
+	Domain string    `json:"domain,omitempty"`
+	// Reason is a sentence for people.
+	Reason string `json:"reason"`
+}
+
 // Backfill says of a job that it was placed, on an estimate, where another one
 // is to start.
 type Backfill struct {

@@ -62,6 +62,8 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	f.answers["GET /v1/job/serve/deployment"] = api.Deployment{ID: "d1234567-89", JobID: "serve"}
 	f.answers["PUT /v1/deployment/promote/d1234567-89"] = api.DeploymentUpdateResponse{}
 	f.answers["PUT /v1/deployment/fail/d1234567-89"] = api.DeploymentUpdateResponse{}
+	f.answers["GET /caravan/v1/unblock/default/big"] = httpapi.UnblockResult{Unblock: &model.Unblock{Stop: []model.JobName{{ID: "x"}}, Reason: "stopping x would make room in node n1; that costs 2 GPU-minutes"}}
+	f.answers["GET /caravan/v1/unblock/default/train-gang"] = httpapi.UnblockResult{}
 	f.answers["GET /caravan/v1/reservations"] = []model.ReservationUse{{Name: "tonight", Kind: model.ReserveMaintenance, State: "planned", Nodes: 2, Reason: "2 nodes will be empty by then"}}
 	settings := httpapi.Settings{Policy: httpapi.PolicySetting{Policy: core.Policy{Order: "fairshare"}, HalfLife: 24 * time.Hour}, Queues: httpapi.QueuesSetting{Queues: []model.Queue{{Path: "a"}}}}
 	f.answers["GET /caravan/v1/settings"] = settings

@@ -193,7 +193,7 @@ func isPlanner(ctx context.Context, planner *httpapi.Client) error {
 }
 
 func (a *app) explainCommand() *cobra.Command {
-	var long bool
+	var long, unblock bool
 	cmd := &cobra.Command{
 		Use:   "explain JOB",
 		Short: "Show what was decided on a job, and why",
@@ -207,6 +207,9 @@ func (a *app) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if unblock {
+				return a.unblock(cmd.Context(), planner, e)
+			}
 			return a.print(e, func(w io.Writer, s render.Style) error {
 				s.Long, s.Nodes = long, nodeNames(cmd.Context(), planner, e.Detail)
 				return render.Explain(w, s, e)
@@ -214,7 +217,24 @@ func (a *app) explainCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&long, "long", false, "show whole GPU UUIDs")
+	cmd.Flags().BoolVar(&unblock, "unblock", false, "show what could be stopped at the least cost so that the job starts at once")
 	return cmd
+}
+
+// unblock shows the cheapest way to make room for a job.
+func (a *app) unblock(ctx context.Context, planner *httpapi.Client, e httpapi.Explain) error {
+	result, err := planner.Unblock(ctx, e.Namespace, e.ID)
+	if err != nil {
+		return fmt.Errorf("look for what would unblock %s: %w", e.ID, err)
+	}
+	return a.print(result, func(w io.Writer, _ render.Style) error {
+		text := "Nothing that could be stopped would let it start: " + e.Reason
+		if result.Unblock != nil {
+			text = result.Unblock.Reason
+		}
+		_, err := fmt.Fprintln(w, text)
+		return err
+	})
 }
 
 func (a *app) statusCommand() *cobra.Command {
