@@ -94,6 +94,8 @@ type cycle struct {
 	// nodes kept for replacements.
 	seats  map[int32]topo.Claim
 	spares []int32
+	// larger are the nodes with more GPUs than a number, by that.
+	larger map[int][]int32
 	// surplus says whether gangs have members beyond their counts; nil until
 	// somebody asks.
 	surplus *bool

@@ -60,12 +60,7 @@ func (c *cycle) onlyWhole(j *model.Job, g *gang) {
 		}
 	}
 	for i, part := range u.Parts {
-		var larger []int32
-		for node := range c.tree.Nodes {
-			if len(c.tree.Nodes[node].Model.GPUs) > part.Request.GPUs {
-				larger = append(larger, int32(node))
-			}
-		}
+		larger := c.largerThan(part.Request.GPUs)
 		if len(larger) == 0 {
 			continue
 		}
@@ -87,6 +82,24 @@ func (c *cycle) onlyWhole(j *model.Job, g *gang) {
 	if lo >= 0 {
 		g.near = c.domainAround(lo, hi)
 	}
+}
+
+// largerThan are the nodes with more GPUs than that.
+func (c *cycle) largerThan(gpus int) []int32 {
+	if list, known := c.larger[gpus]; known {
+		return list
+	}
+	var list []int32
+	for node := range c.tree.Nodes {
+		if len(c.tree.Nodes[node].Model.GPUs) > gpus {
+			list = append(list, int32(node))
+		}
+	}
+	if c.larger == nil {
+		c.larger = map[int][]int32{}
+	}
+	c.larger[gpus] = list
+	return list
 }
 
 // placeNear places a gang's new members in the domain around the others, or in

@@ -43,7 +43,7 @@ const maxFillings = 3
 func (c *cycle) resize() []model.Resize {
 	out := c.chargeSurplus()
 	policy := c.policy.Elastic.WithDefaults()
-	if policy.Disabled || c.stands == nil && !c.anyIdleNode() {
+	if policy.Disabled || len(c.jobsOf(someElastic)) == 0 || c.stands == nil && !c.anyIdleNode() {
 		return out
 	}
 	growers := c.growers(policy)

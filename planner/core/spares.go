@@ -1,7 +1,9 @@
 package core
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core/place"
 	"github.com/caravan-sched/caravan/planner/core/topo"
@@ -26,24 +28,27 @@ func (c *cycle) keepSpares() {
 	if policy.SparesPer != "" && level < 0 {
 		return
 	}
+	var idle []int32
+	for node := int32(len(c.tree.Nodes)) - 1; node >= 0; node-- {
+		if c.idle(node) {
+			idle = append(idle, node)
+		}
+	}
+	size := func(node int32) int { return bits.OnesCount64(c.tree.Nodes[node].All) }
+	slices.SortStableFunc(idle, func(a, b int32) int { return cmp.Compare(size(b), size(a)) })
 	kept := map[int32]int{}
-	for size := topo.MaxGPUs; size > 0; size-- {
-		for node := int32(len(c.tree.Nodes)) - 1; node >= 0; node-- {
-			if bits.OnesCount64(c.tree.Nodes[node].All) != size || !c.idle(node) {
-				continue
-			}
-			domain := int32(topo.Root)
-			if level >= 0 {
-				domain = c.tree.DomainAt(node, level)
-			}
-			if domain < 0 || kept[domain] >= policy.Spares {
-				continue
-			}
-			kept[domain]++
-			c.spares = append(c.spares, node)
-			for _, v := range []int{viewNow, viewTrue, viewCalm} {
-				c.views[v].State.Keep(node, spareOwner)
-			}
+	for _, node := range idle {
+		domain := int32(topo.Root)
+		if level >= 0 {
+			domain = c.tree.DomainAt(node, level)
+		}
+		if domain < 0 || kept[domain] >= policy.Spares {
+			continue
+		}
+		kept[domain]++
+		c.spares = append(c.spares, node)
+		for _, v := range []int{viewNow, viewTrue, viewCalm} {
+			c.views[v].State.Keep(node, spareOwner)
 		}
 	}
 	if len(c.spares) > 0 {
