@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -160,10 +161,10 @@ func newGuess(s Situation) *guess {
 		}
 	}
 	if jobs > 0 {
-		g.gpus = float64(asked) / float64(jobs)
+		g.gpus = max(1, steady(float64(asked)/float64(jobs)))
 	}
 	if g.any = known > 0; g.any {
-		g.typical /= float64(known)
+		g.typical = steady(g.typical / float64(known))
 	}
 	if len(s.Demands) >= minDemands {
 		g.past, g.any = newDemands(s.Demands), true
@@ -183,5 +184,14 @@ func (g *guess) needs(e *Entry) float64 {
 		return e.Ran.Seconds() // it has had more than any: as long again
 	}
 	mean := (g.past.sums[len(g.past.sorted)]-g.past.sums[first])/float64(more) - e.Attained
-	return mean / float64(max(e.Asked, 1))
+	return steady(mean / float64(max(e.Asked, 1)))
+}
+
+// steady is an average in steps, so that what is said of jobs does not change
+// with each one that comes or ends: a power of the square root of two.
+func steady(mean float64) float64 {
+	if mean <= 0 {
+		return 0
+	}
+	return math.Pow(2, math.Round(2*math.Log2(mean))/2)
 }

@@ -51,12 +51,12 @@ func TestCaravanStanding(t *testing.T) {
 		one(func(e *Entry) { e.Asked = 3; e.Running, e.Waiting = true, false }),
 	}}
 	got := Policy{Order: OrderCaravan}.Discipline().Stand(s)
-	typical := (3*3600.0 + 600) / 4
+	typical := math.Pow(2, 11.5) // the step next to (3 x 3600 + 600) / 4 = 2850
 	want := []Standing{
 		{Class: 1, Key: -3600 + 4*3600/2, Why: "said to run for 1h0m0s; due at 2026-01-02 02:00 UTC"},
 		{Class: 1, Key: -3600 + 4*3600*4/2, Why: "said to run for 1h0m0s; due at 2026-01-02 08:00 UTC"},
 		{Class: 1, Key: -3600 + 4*600/2, Why: "predicted to run for 10m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:20 UTC, so nobody new passes it"},
-		{Class: 1, Key: -3600 + 4*typical/2, Why: "run time unknown; taken to need 47m30s as jobs do on average; due at 2026-01-02 01:35 UTC"},
+		{Class: 1, Key: -3600 + 4*typical/2, Why: "run time unknown; taken to need 48m16s as jobs do on average; due at 2026-01-02 01:36 UTC"},
 		{Class: 1},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
@@ -67,7 +67,7 @@ func TestCaravanStanding(t *testing.T) {
 		s.Demands = append(s.Demands, 1800, 7200)
 	}
 	s.Jobs[3].Attained = 3600
-	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != -3600+4*3600/2 {
+	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != -3600+4*4096/2 {
 		t.Errorf("by the past: %+v", got)
 	}
 	s.Jobs[3].Attained, s.Jobs[3].Ran = 8000, 2*h
@@ -178,6 +178,14 @@ func TestCaravanBoundsPassing(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestSteady(t *testing.T) {
+	for mean, want := range map[float64]float64{0: 0, -1: 0, 1: 1, 2: 2, 2.3: 2, 2.5: 2 * math.Sqrt2, 3600: 4096} {
+		if got := steady(mean); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%g: %g, want %g", mean, got, want)
+		}
+	}
 }
 
 func TestCaravanFaults(t *testing.T) {
