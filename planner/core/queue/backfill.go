@@ -24,7 +24,8 @@ var BackfillModes = [...]string{BackfillOff, BackfillEasy, BackfillConservative}
 
 // Backfill says how gangs that wait reserve their time.
 type Backfill struct {
-	// Mode is one of BackfillModes; "" means off, with OrderBackfill easy.
+	// Mode is one of BackfillModes; "" means off, with OrderBackfill easy, and with
+	// OrderCaravan conservative.
 	Mode string `json:"mode,omitempty"`
 	// Depth is how many gangs have a reservation at once, the first ones in order;
 	// 0 means one with easy, and as many as may keep nodes with conservative.
@@ -67,6 +68,8 @@ func (p Policy) mode() string {
 		return p.Backfill.Mode
 	case p.Order == OrderBackfill:
 		return BackfillEasy
+	case p.Order == OrderCaravan:
+		return BackfillConservative
 	default:
 		return BackfillOff
 	}
