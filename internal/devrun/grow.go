@@ -77,7 +77,8 @@ func (r *run) awaitSize(ctx context.Context, old diary, size int) error {
 	return nil
 }
 
-// checkCount checks that the user's own job has the count that its user gave it.
+// checkCount checks that the user's own job has the count that its user gave it,
+// and that submitting it again would change nothing.
 func (r *run) checkCount(job string, want int, when string) error {
 	seen, _, err := r.planner.nomad.Jobs().Info(job, nil)
 	if err != nil {
@@ -87,7 +88,14 @@ func (r *run) checkCount(job string, want int, when string) error {
 	if got := *seen.TaskGroups[0].Count; got != want {
 		faults = append(faults, fmt.Sprintf("its user is shown a count of %d", got))
 	}
-	r.report.Checks = append(r.report.Checks, result("count-"+when+":"+job, faults, fmt.Sprintf("its user is shown the count %d, as submitted", want)))
+	plan, _, err := r.planner.nomad.Jobs().Plan(seen, true, nil)
+	if err != nil {
+		return fmt.Errorf("plan %s: %w", job, err)
+	}
+	if plan.Diff != nil && plan.Diff.Type != "None" {
+		faults = append(faults, fmt.Sprintf("the plan of what it is shown says %q", plan.Diff.Type))
+	}
+	r.report.Checks = append(r.report.Checks, result("count-"+when+":"+job, faults, fmt.Sprintf("its user is shown the count %d, as submitted, and no difference", want)))
 	return nil
 }
 
