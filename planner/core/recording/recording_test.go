@@ -283,3 +283,39 @@ func TestCompare(t *testing.T) {
 		})
 	}
 }
+
+// What patterns and domains stand for is kept, though all names are made anew.
+func TestScrubbedReservations(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	node := func(id, rack string) model.Node {
+		return model.Node{ID: id, Name: "gpu-" + id, Levels: map[string]string{"rack": rack}, GPUs: []model.GPU{{UUID: "GPU-" + id, Vendor: "nvidia", Type: "gpu", Model: "A", NUMA: -1}}}
+	}
+	s := &model.Snapshot{Now: now, Levels: []string{"rack"}, Nodes: []model.Node{node("1", "r1"), node("2", "r2"), node("3", "r3")}, Reservations: []model.Reservation{
+		{Name: "m", Kind: model.ReserveMaintenance, Nodes: []string{"gpu-1*"}, From: now, Until: now.Add(time.Hour)},
+		{Name: "n", Kind: model.ReserveMaintenance, Level: "rack", Domain: "r2", From: now, Until: now.Add(time.Hour)},
+		{Name: "none", Kind: model.ReserveMaintenance, Nodes: []string{"x"}, From: now, Until: now.Add(time.Hour)},
+		{Name: "s", Kind: model.ReserveStart, For: model.JobName{ID: "big"}},
+	}}
+	s.Jobs = []model.Job{{ID: "big", State: model.StateQueued, Groups: []model.TaskGroup{{Name: "g", Count: 1, Devices: []model.DeviceAsk{{Name: "gpu", Count: 1}}}}}}
+	out, err := Scrub(&Recording{Snapshot: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := core.Decide(out.Snapshot, core.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for i := range plan.Reservations {
+		got = append(got, plan.Reservations[i].Nodes)
+		if r := &out.Snapshot.Reservations[i]; r.Name == s.Reservations[i].Name || r.For.ID == "big" {
+			t.Errorf("a name is left in %+v", r)
+		}
+	}
+	if !slices.Equal(got, []int{1, 1, 0, 3}) {
+		t.Errorf("they are about %v nodes, want 1, 1, 0 and 3", got)
+	}
+	if d := plan.Decisions[0]; d.Action != model.ActionAdmit || d.Members[0].Node != out.Snapshot.Nodes[2].ID {
+		t.Errorf("it is %s on %v: %s", d.Action, d.Members, d.Reason)
+	}
+}
