@@ -19,6 +19,9 @@ type Case struct {
 	Name, What string
 	// Budget is what it may cost on the reference machine; 0 is no budget.
 	Budget time.Duration
+	// Times is how often it is done in one measurement at least, where that is
+	// more than once because it does not cost the same every time.
+	Times int
 	// Setup makes what is measured: op does it once.
 	Setup func() (op func() error, err error)
 }
@@ -100,8 +103,8 @@ func gang(nodes, members int, t model.Topology, budget time.Duration) Case {
 // event is an arrival or an end in a long run.
 func event(nodes int, budget time.Duration) Case {
 	return Case{
-		Name: fmt.Sprintf("event/gpus=%d", nodes*8), Budget: budget,
-		What: fmt.Sprintf("one arrival or end in a long run on %d GPUs, applied and decided on", nodes*8),
+		Name: fmt.Sprintf("event/gpus=%d", nodes*8), Budget: budget, Times: 2500,
+		What: fmt.Sprintf("one arrival or end in a long run on %d GPUs, %d %% busy, applied and decided on", nodes*8, int(100*load)),
 		Setup: func() (func() error, error) {
 			r, err := newLongRun(nodes, core.Policy{})
 			if err != nil {

@@ -26,8 +26,9 @@ type longRun struct {
 	ends ends
 }
 
-// load is the part of the cluster that jobs ask for on average.
-const load = 0.95
+// load is the part of the cluster that jobs ask for on average. With more the
+// queue grows for ever, since gangs keep nodes idle while they wait.
+const load = 0.85
 
 func newLongRun(nodes int, policy core.Policy) (*longRun, error) {
 	s := drawn.Cluster(nodes)

@@ -129,7 +129,7 @@ func (o Options) time(c Case) (times, cpu []float64, err error) {
 			return nil, nil, err
 		}
 		n, began := 0, time.Now()
-		for n == 0 || time.Since(began) < o.Least {
+		for n == 0 || n < c.Times || time.Since(began) < o.Least {
 			if err := op(); err != nil {
 				return nil, nil, err
 			}
