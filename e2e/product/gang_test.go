@@ -143,7 +143,7 @@ func TestGang(t *testing.T) {
 		if out := p.must(0, "explain", job); !strings.Contains(out, "queued again by an operator") {
 			t.Errorf("explain: %s", out)
 		}
-		p.purge(job)
+		p.end(job)
 	})
 }
 
