@@ -246,6 +246,11 @@ func (r *Record) clone() Record {
 		rollout.Marked = maps.Clone(rollout.Marked)
 		out.Rollout = &rollout
 	}
+	if out.Replace != nil {
+		replace := *out.Replace
+		replace.Members = slices.Clone(replace.Members)
+		out.Replace = &replace
+	}
 	if out.Prior != nil {
 		prior := out.Prior.clone()
 		out.Prior = &prior
