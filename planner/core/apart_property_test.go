@@ -22,6 +22,15 @@ func anyTimes(t *rapid.T, s *model.Snapshot) Policy {
 			j.Estimate = time.Hour
 		}
 	}
+	anyReservations(t, s)
+	p := Policy{Order: rapid.SampledFrom(queue.Orders()).Draw(t, "order")}
+	p.Backfill.Mode = rapid.SampledFrom(queue.BackfillModes[:]).Draw(t, "mode")
+	p.Backfill.Reclaim, p.Preempt.Enabled = rapid.Bool().Draw(t, "reclaim"), rapid.Bool().Draw(t, "preempt")
+	return p
+}
+
+// anyReservations draws what is set apart.
+func anyReservations(t *rapid.T, s *model.Snapshot) {
 	for i := range rapid.IntRange(0, 3).Draw(t, "reservations") {
 		r := model.Reservation{Name: fmt.Sprintf("r%d", i), Kind: rapid.SampledFrom([]string{model.ReserveMaintenance, model.ReserveCapacity, model.ReserveStart}).Draw(t, "kind")}
 		from := s.Now.Add(time.Duration(rapid.IntRange(-3, 3).Draw(t, "from")) * time.Hour)
@@ -41,10 +50,6 @@ func anyTimes(t *rapid.T, s *model.Snapshot) Policy {
 		}
 		s.Reservations = append(s.Reservations, r)
 	}
-	p := Policy{Order: rapid.SampledFrom(queue.Orders()).Draw(t, "order")}
-	p.Backfill.Mode = rapid.SampledFrom(queue.BackfillModes[:]).Draw(t, "mode")
-	p.Backfill.Reclaim, p.Preempt.Enabled = rapid.Bool().Draw(t, "reclaim"), rapid.Bool().Draw(t, "preempt")
-	return p
 }
 
 // Whatever is set apart and whoever backfills: nothing is given twice, no gang is

@@ -20,6 +20,11 @@ import (
 func anyPolicy(t *rapid.T) Policy {
 	p := Policy{Order: rapid.SampledFrom(queue.Orders()).Draw(t, "order"), Strict: rapid.IntRange(0, 4).Draw(t, "strict") == 0}
 	p.Preempt.Enabled = rapid.Bool().Draw(t, "preempt")
+	p.Backfill.Mode = rapid.SampledFrom(queue.BackfillModes[:]).Draw(t, "backfill")
+	p.Backfill.Reclaim = rapid.Bool().Draw(t, "reclaim")
+	if rapid.IntRange(0, 3).Draw(t, "default duration") == 0 {
+		p.Backfill.DefaultDuration = time.Hour
+	}
 	return p
 }
 
@@ -27,7 +32,7 @@ func anyPolicy(t *rapid.T) Policy {
 func anyRest(t *rapid.T, s *model.Snapshot) *model.Snapshot {
 	out := *s
 	out.Nodes, out.Jobs, out.Allocs = nil, nil, nil
-	switch rapid.IntRange(0, 3).Draw(t, "rest") {
+	switch rapid.IntRange(0, 6).Draw(t, "rest") {
 	case 0:
 		out.Queues = nil
 	case 1:
@@ -40,6 +45,13 @@ func anyRest(t *rapid.T, s *model.Snapshot) *model.Snapshot {
 		}
 	case 3:
 		out.Levels = []string{"block", "rack", "pod"}
+	case 4:
+		out.Reservations = nil
+		anyReservations(t, &out)
+	case 5:
+		out.History.Demands = []float64{float64(rapid.IntRange(0, 9).Draw(t, "demand")), 3}
+	case 6:
+		out.Regions = []model.Region{{Name: "eu", Carbon: float64(rapid.IntRange(0, 9).Draw(t, "carbon"))}}
 	}
 	return &out
 }

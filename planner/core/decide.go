@@ -54,7 +54,7 @@ type cycle struct {
 	// shares are the answers given since to single members that share a claim.
 	shares map[possibleKey]sharedWait
 	// hopes are the gangs that could be placed later.
-	hopes map[possibleKey]possibility
+	hopes map[toldKey]possibility
 	// placedNow are the members of the present job placed in this decision.
 	placedNow []other
 	// failed are the gangs of the present job that are not placed.
@@ -277,7 +277,7 @@ func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 		if a, asked := c.waits[key]; asked && a.epoch == c.epoch {
 			return place.Result{}, false
 		}
-		if _, known := c.possible[key]; known && g.exact() {
+		if _, known := c.possible[g.told(key)]; known && g.exact() {
 			return place.Result{}, false // not even into an empty cluster
 		}
 	}

@@ -42,10 +42,10 @@ func (c *cycle) possibility(g *gang) possibility {
 	key, plain := keyOfGang(g)
 	plain = plain && len(c.queuesApart) == 0 // then the queue counts too
 	if plain {
-		if known, ok := c.possible[key]; ok {
+		if known, ok := c.possible[g.told(key)]; ok {
 			return known
 		}
-		if known, ok := c.hopes[key]; ok {
+		if known, ok := c.hopes[g.told(key)]; ok {
 			return known
 		}
 	}
@@ -53,11 +53,30 @@ func (c *cycle) possibility(g *gang) possibility {
 	switch {
 	case !plain:
 	case p.code != "" && !(c.closing && !p.never()):
-		c.possible[key] = p
+		c.possible[g.told(key)] = p
 	default:
-		c.hopes[key] = p
+		c.hopes[g.told(key)] = p
 	}
 	return p
+}
+
+// toldKey identifies gangs that are told the same: those alike whose groups have
+// the same names, where they are named.
+type toldKey struct {
+	possibleKey
+	names string
+}
+
+func (g *gang) told(key possibleKey) toldKey {
+	out := toldKey{possibleKey: key}
+	if len(g.groups) == 1 && g.named {
+		out.names = g.groups[0].Name
+	} else if len(g.groups) > 1 {
+		for _, group := range g.groups {
+			out.names += group.Name + "\n"
+		}
+	}
+	return out
 }
 
 // keyOfGang identifies gangs that are alike, quotas too, which the requests

@@ -84,7 +84,7 @@ type Prepared struct {
 	apart      []model.Reservation
 	apartNodes [][]int32
 	// possible remembers whether units fit into an emptier cluster.
-	possible map[possibleKey]possibility
+	possible map[toldKey]possibility
 	// speeds are the curves of jobs, by what they were made of.
 	speeds map[jobKey]knownSpeed
 	// accounts is what jobs use, by queue; nil where there are no queues.
@@ -168,7 +168,7 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed = make([]bool, n), 0, -1
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[possibleKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes = nil, nil
 	for _, a := range p.allocs {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -134,5 +135,20 @@ func TestReasons(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is said of one gang's group is not said of another's by another name.
+func TestImpossibleGroupsAreToldByTheirNames(t *testing.T) {
+	s := draw(t, "b1 r1 n1 ..")
+	submit(t, s, "one 1x9 gang:group\nboth 1x9+1x9 gang:group")
+	s.Jobs[1].Groups[1].Name = "other"
+	plan := mustDecide(t, s, Policy{})
+	for i, want := range [][]string{{"a member with 9 GPUs"}, {"a member of g0 with 9 GPUs", "a member of other with 9 GPUs"}} {
+		for _, text := range want {
+			if !strings.Contains(plan.Decisions[i].Reason, text) {
+				t.Errorf("%s: %s; want it to tell of %s", plan.Decisions[i].Job, plan.Decisions[i].Reason, text)
+			}
+		}
 	}
 }

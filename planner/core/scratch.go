@@ -11,7 +11,7 @@ type scratch struct {
 	claims map[possibleKey]claim
 	waits  map[possibleKey]waitAnswer
 	shares map[possibleKey]sharedWait
-	hopes  map[possibleKey]possibility
+	hopes  map[toldKey]possibility
 	given  []given
 	// givenOn are indexes in given, by node.
 	givenOn [][]int
@@ -34,7 +34,7 @@ func (s *scratch) counts(n int) []int32 {
 func (s *scratch) lend(c *cycle) {
 	if s.claims == nil {
 		s.claims, s.waits, s.shares = map[possibleKey]claim{}, map[possibleKey]waitAnswer{}, map[possibleKey]sharedWait{}
-		s.hopes, s.givenTo = map[possibleKey]possibility{}, map[jobKey]bool{}
+		s.hopes, s.givenTo = map[toldKey]possibility{}, map[jobKey]bool{}
 	}
 	if n := len(c.tree.Nodes); len(s.givenOn) != n {
 		s.givenOn = make([][]int, n)
