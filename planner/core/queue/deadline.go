@@ -228,7 +228,33 @@ func (d deadlines) Stand(s Situation) []Standing {
 		out[i] = st
 	}
 	spread(s, out)
+	trim(s, out)
 	return out
+}
+
+// trim takes back what running gangs would grow by beyond what is free, or is
+// given back by others: the plan reckons with what ends in a moment, and they
+// grow by that when it has.
+func trim(s Situation, out []Standing) {
+	free := s.GPUs
+	for i := range s.Jobs {
+		if e := &s.Jobs[i]; e.Running {
+			if own := out[i].Members * e.GPUsPerMember; own > 0 {
+				free -= min(own, e.Held)
+			} else {
+				free -= e.Held
+			}
+		}
+	}
+	for i := range s.Jobs {
+		e := &s.Jobs[i]
+		if !e.Running || out[i].Members*e.GPUsPerMember <= e.Held || e.GPUsPerMember == 0 {
+			continue
+		}
+		grows := min(out[i].Members*e.GPUsPerMember-e.Held, max(free, 0)) / e.GPUsPerMember * e.GPUsPerMember
+		free -= grows
+		out[i].Members = (e.Held + grows) / e.GPUsPerMember
+	}
 }
 
 // clock says a time, and span a number of seconds.
