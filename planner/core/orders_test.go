@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,17 @@ func TestOrdersByPlan(t *testing.T) {
 			order: queue.OrderDeadline, cluster: `b r n ....`, jobs: `old 1x3
 			                                                      M 1x3`, takes: `M 1h 9h`,
 			want: []string{}, placed: "M", said: map[string]string{"M": "it can meet its deadline", "old": "no deadline"},
+		},
+		// Beside small, big could begin in 30 minutes only, and mid behind it would
+		// be late.
+		"what is promised goes as the plan has it begin": {
+			order: queue.OrderDeadline, cluster: `b r n ....`, jobs: `big 1x4
+			                                                      mid 1x2
+			                                                      small 1x1`,
+			takes: `big 5m 95m
+			        mid 100m 110m
+			        small 30m 70m`,
+			want: []string{}, placed: "big", said: map[string]string{"mid": "it has to begin now", "small": "it has to begin now"},
 		},
 		"a lease is kept": {
 			order: queue.OrderFTF, cluster: `b r n aaaa`, running: `a 0 20m`, jobs: `M 1x4`,
@@ -168,5 +180,33 @@ func TestMaxMinPlacesOnModels(t *testing.T) {
 		if d := decisionOn(plan, job); !strings.Contains(d.Reason, want) {
 			t.Errorf("%s: %s\nwant %s", job, d.Reason, want)
 		}
+	}
+}
+
+// A gang on GPUs of two models is on the same one for an order, however its
+// members are listed.
+func TestMembersOrderDoesNotMatter(t *testing.T) {
+	s := draw(t, `b r n1 ..
+	              b r n2 ..`)
+	for i, name := range []string{"A", "B"} {
+		for k := range s.Nodes[i].GPUs {
+			s.Nodes[i].GPUs[k].Model = name
+		}
+	}
+	submit(t, s, `gang 2x1
+	              M 1x2
+	              N 1x2`)
+	s.Jobs[0].State, s.Jobs[0].Started = model.StateRunning, s.Now.Add(-2*time.Hour)
+	s.Jobs[0].Members = []model.Member{
+		{Group: "g0", Node: "n1", GPUs: []string{"n1.0"}}, {Group: "g0", Index: 1, Rank: 1, Node: "n2", GPUs: []string{"n2.0"}}}
+	s.Jobs[0].Submitted = s.Now.Add(-20 * time.Hour)
+	for i, name := range []string{"A", "B"} { // both have had more than the gang
+		j := &s.Jobs[i+1]
+		j.Models, j.Ran, j.Submitted = []model.ModelSpeed{{Name: name, Speed: 1}}, 19*time.Hour, s.Jobs[0].Submitted
+	}
+	plan := mustDecide(t, s, withOrder(queue.OrderMaxMin))
+	slices.Reverse(s.Jobs[0].Members)
+	if diff := cmp.Diff(plan, mustDecide(t, s, withOrder(queue.OrderMaxMin))); diff != "" {
+		t.Errorf("plans differ (-given +reversed):\n%s", diff)
 	}
 }

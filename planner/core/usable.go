@@ -43,10 +43,14 @@ func (c *cycle) usableGPUs() (all int, models []queue.ModelGPUs) {
 // GPU where they differ; "" if it has none.
 func (c *cycle) modelOf(j *model.Job) string {
 	if holdsMembers(j) {
+		first := (*model.Member)(nil)
 		for i := range j.Members {
-			if m := &j.Members[i]; !m.Ended && len(m.GPUs) > 0 {
-				return c.gpuModel(m.Node, m.GPUs[0])
+			if m := &j.Members[i]; !m.Ended && len(m.GPUs) > 0 && (first == nil || compareMembers(m, first) < 0) {
+				first = m
 			}
+		}
+		if first != nil {
+			return c.gpuModel(first.Node, slices.Min(first.GPUs))
 		}
 	}
 	first := (*model.Alloc)(nil)
@@ -59,6 +63,11 @@ func (c *cycle) modelOf(j *model.Job) string {
 		return ""
 	}
 	return c.gpuModel(first.Node, first.GPUs[0])
+}
+
+// compareMembers orders a job's members by what they are and where.
+func compareMembers(a, b *model.Member) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Node, b.Node), slices.Compare(a.GPUs, b.GPUs))
 }
 
 // gpuModel is the model of a node's GPU; "" if there is no such.

@@ -86,7 +86,7 @@ func (c caravan) Stand(s Situation) []Standing {
 	}
 	if timed {
 		for i, p := range c.policy.Deadline.Promises(s, c.policy.Preempt) {
-			keepPromise(&s.Jobs[i], p, s.Now, &out[i])
+			keepPromise(p, &out[i])
 		}
 	}
 	if sized {
@@ -100,7 +100,7 @@ func (c caravan) Stand(s Situation) []Standing {
 }
 
 // keepPromise puts a job with a deadline where its promise has it.
-func keepPromise(e *Entry, p Promise, now time.Time, st *Standing) {
+func keepPromise(p Promise, st *Standing) {
 	if p.Why != "" {
 		st.Why = p.Why
 	}
@@ -109,7 +109,7 @@ func keepPromise(e *Entry, p Promise, now time.Time, st *Standing) {
 		st.Class = classUrgent
 	}
 	if p.Met {
-		st.Key = promised + e.Job.Deadline.Sub(now).Seconds()
+		st.Key = promised + float64(p.Turn)
 	}
 }
 

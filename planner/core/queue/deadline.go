@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -75,6 +77,9 @@ type Promise struct {
 	Members int
 	// Latest is by when it has to begin if it waits and is admitted, zero else.
 	Latest time.Time
+	// Turn is its place among those that are admitted, from 1: as they begin in the
+	// plan, and of those that begin together the earliest deadline first.
+	Turn int
 	// Why says it, with numbers; "" for jobs without a deadline.
 	Why string
 }
@@ -105,12 +110,32 @@ func (d Deadline) Promises(s Situation, p preempt.Policy) []Promise {
 		}
 		tasks, of = append(tasks, task), append(of, i)
 	}
-	for k, v := range share.Fill(s.GPUs, tasks, d.Margin.Seconds()) {
+	verdicts := share.Fill(s.GPUs, tasks, d.Margin.Seconds())
+	for k, v := range verdicts {
 		if i := of[k]; !tasks[k].Firm {
 			out[i] = promise(&s.Jobs[i], &tasks[k], v, s)
 		}
 	}
+	for turn, k := range inTurn(tasks, verdicts) {
+		out[of[k]].Turn = turn + 1
+	}
 	return out
+}
+
+// inTurn are the tasks that are admitted, as they begin in the plan. By deadline
+// alone a small one might go before a large one that the plan has begin first, and
+// whoever the plan has wait for that one would be late.
+func inTurn(tasks []share.Task, verdicts []share.Verdict) []int {
+	var in []int
+	for k := range tasks {
+		if verdicts[k].Admitted {
+			in = append(in, k)
+		}
+	}
+	slices.SortStableFunc(in, func(a, b int) int {
+		return cmp.Or(cmp.Compare(verdicts[a].Begin, verdicts[b].Begin), cmp.Compare(tasks[a].Deadline, tasks[b].Deadline))
+	})
+	return in
 }
 
 // task is a job as progressive filling sees it; why it cannot be planned for, if
@@ -196,7 +221,8 @@ func promise(e *Entry, t *share.Task, v share.Verdict, s Situation) Promise {
 const (
 	// classUrgent may not wait, or not stop.
 	classUrgent = iota
-	// classCalm is all others: first those that will be urgent, by deadline.
+	// classCalm is all others: first those that were promised their deadlines, as
+	// they begin in the plan.
 	classCalm
 )
 
@@ -220,10 +246,9 @@ func (d deadlines) Stand(s Situation) []Standing {
 		case p.Why == "":
 			st.Why = "no deadline"
 		case p.Urgent:
-			st.Class = classUrgent
-			st.Key = promised + s.Jobs[i].Job.Deadline.Sub(s.Now).Seconds()
+			st.Class, st.Key = classUrgent, promised+float64(p.Turn)
 		case p.Met:
-			st.Key = promised + s.Jobs[i].Job.Deadline.Sub(s.Now).Seconds()
+			st.Key = promised + float64(p.Turn)
 		}
 		out[i] = st
 	}
