@@ -13,6 +13,7 @@ type fileBackfill struct {
 	Mode            *string `hcl:"mode,optional"`
 	Depth           *int    `hcl:"depth,optional"`
 	DefaultDuration *string `hcl:"default_duration,optional"`
+	MaxWait         *string `hcl:"max_wait,optional"`
 	Reclaim         *bool   `hcl:"reclaim,optional"`
 }
 
@@ -29,6 +30,7 @@ func (l *loader) mergeBackfill(b *queue.Backfill, f *fileBackfill) {
 	set(&b.Mode, f.Mode)
 	set(&b.Depth, f.Depth)
 	l.duration(&b.DefaultDuration, f.DefaultDuration, "policy.backfill.default_duration")
+	l.duration(&b.MaxWait, f.MaxWait, "policy.backfill.max_wait")
 	set(&b.Reclaim, f.Reclaim)
 }
 
@@ -40,6 +42,7 @@ func (l *loader) checkBackfill(p *queue.Policy) {
 	if p.Backfill.Depth < 0 || p.Backfill.Depth > maxMaxHolds {
 		l.fault("policy.backfill.depth", p.Backfill.Depth, fmt.Sprintf("want 1 to %d, or 0 for the mode's own", maxMaxHolds))
 	}
+	l.between("policy.backfill.max_wait", p.Backfill.MaxWait, time.Minute, maxDefaultDuration)
 	l.between("policy.backfill.default_duration", p.Backfill.DefaultDuration, 0, maxDefaultDuration)
 	if p.Forecasts < 1 || p.Forecasts > maxForecasts {
 		l.fault("policy.forecasts", p.Forecasts, fmt.Sprintf("want 1 to %d", maxForecasts))

@@ -166,7 +166,7 @@ func TestParseFull(t *testing.T) {
 		ObserveOnly: true, LogLevel: "debug",
 	}
 	want.Policy.Forecasts = 10
-	want.Policy.Backfill = queue.Backfill{Mode: queue.BackfillConservative, Depth: 5, DefaultDuration: 2 * time.Hour, Reclaim: true}
+	want.Policy.Backfill = queue.Backfill{Mode: queue.BackfillConservative, Depth: 5, DefaultDuration: 2 * time.Hour, MaxWait: queue.DefaultMaxWait, Reclaim: true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}

@@ -141,6 +141,7 @@ func (l *loader) checkInteractive(i *queue.Interactive) {
 func defaultPolicy() queue.Policy {
 	return queue.Policy{
 		Forecasts: queue.DefaultForecasts,
+		Backfill:  queue.Backfill{MaxWait: queue.DefaultMaxWait},
 		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(), Replace: defaultReplace(),
 		Caravan: queue.Caravan{}.WithDefaults(), Interactive: queue.Interactive{}.WithDefaults(), LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
 	}

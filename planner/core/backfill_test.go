@@ -97,6 +97,44 @@ func TestBackfillByHand(t *testing.T) {
 	}
 }
 
+// A gang that has waited for too long trusts no estimate: nobody passes it onto the
+// nodes that it is nearest to. It is one gang at a time.
+func TestNobodyBackfillsForEver(t *testing.T) {
+	six := "b1 r1 n1 a\nb1 r1 n2 a\nb1 r1 n3 b\nb1 r1 n4 .\nb1 r1 n5 .\nb1 r1 n6 ."
+	racks := "b1 r1 n1 a\nb1 r1 n2 .\nb1 r2 n3 b\nb1 r2 n4 ."
+	running := "a 50 0s runs:2h\nb 50 0s runs:4h"
+	tests := map[string]struct {
+		cluster, jobs string
+		wait          time.Duration
+		set           func(*model.Snapshot)
+		want          string
+	}{
+		"not yet":         {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: 100 * time.Hour, want: "H 2h; S now, before H"},
+		"it has waited":   {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: time.Hour, want: "H 2h; S 4h"},
+		"another one not": {cluster: racks, jobs: "H 2x1 require:rack runs:9h\nK 2x1 require:rack runs:1h\nS 1x1 runs:1h", wait: time.Hour, want: "H 2h; K 4h; S now, before K"},
+		"it ran meanwhile": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[2].Preempted = []model.Preempted{{At: s.Now.Add(-10 * time.Minute), By: "x"}}
+		}, want: "H 2h; S now, before H"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, test.cluster)
+			describe(t, s, running)
+			submit(t, s, test.jobs)
+			if test.set != nil {
+				test.set(s)
+			}
+			policy := conservative
+			policy.Backfill.MaxWait = test.wait
+			plan := mustDecide(t, s, policy)
+			checkPlan(t, s, plan)
+			if diff := cmp.Diff(test.want, starts(s, plan)); diff != "" {
+				t.Errorf("starts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestForecastReasons(t *testing.T) {
 	tests := map[string]struct {
 		cluster, running, jobs string

@@ -44,9 +44,11 @@ type cycle struct {
 	blocked string
 	// holds are the nodes kept by those who wait; takers what was admitted
 	// before the first of them.
-	holds  []hold
-	takers []taker
-	claims map[possibleKey]claim
+	holds []hold
+	// draining: a gang keeps nodes from everybody though others reserve times.
+	draining bool
+	takers   []taker
+	claims   map[possibleKey]claim
 	// epoch grows whenever something is taken or kept; waits are the answers
 	// given since to gangs that did not fit.
 	epoch int

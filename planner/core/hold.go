@@ -44,7 +44,12 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 		return kept{}
 	}
 	if c.policy.Backfills() || first {
+		overdue := !first && c.overdue(j)
+		c.draining = c.draining || overdue
 		if k, ok := c.reserve(j, g); ok {
+			if overdue {
+				c.drain(j, g, k.nodes)
+			}
 			return k
 		}
 	}
@@ -63,6 +68,36 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	c.keptNow(j, k.nodes)
 	c.epoch++
 	return k
+}
+
+// overdue reports whether a gang has waited for so long that estimates are not to
+// be trusted any more: what was to end before its start has not, and what comes
+// meanwhile would be late too. Then it keeps its nodes from everybody, so that they
+// are empty as soon as what runs there has ended. One gang does so at a time, the
+// first in order: each gets its turn, and little lies idle.
+func (c *cycle) overdue(j *model.Job) bool {
+	if !c.policy.Backfills() || c.draining {
+		return false
+	}
+	since := j.Submitted
+	for i := range j.Preempted {
+		if at := j.Preempted[i].At; at.After(since) {
+			since = at
+		}
+	}
+	return c.now.Sub(since) >= c.policy.Backfill.Trust()
+}
+
+// drain keeps nodes, on which a gang has reserved a time, from all others until
+// then.
+func (c *cycle) drain(j *model.Job, g *gang, nodes []int32) {
+	ids := make([]string, len(nodes))
+	for i, node := range nodes {
+		c.views[viewNow].State.Keep(node, int32(len(c.holds)))
+		ids[i] = c.tree.Nodes[node].Model.ID
+	}
+	c.keptNow(j, nodes)
+	c.ahead.keptUntil(j, ids, g.outlook.at)
 }
 
 // beginHolding brings the view without what is kept up to date, before the

@@ -33,10 +33,26 @@ type Backfill struct {
 	// DefaultDuration is how long a batch job is expected to run of which nobody
 	// says it; 0 means that nothing is expected of it.
 	DefaultDuration time.Duration `json:"default_duration_ns,omitempty"`
+	// MaxWait is how long a gang waits for a start that estimates have told; then
+	// it keeps its nodes from all who would be placed there, until they are empty. 0
+	// means DefaultMaxWait.
+	MaxWait time.Duration `json:"max_wait_ns,omitempty"`
 	// Reclaim: what was placed on an estimate where another one is to start, and
 	// has not ended when it should have, gives way to that one, if jobs give way
 	// at all.
 	Reclaim bool `json:"reclaim,omitempty"`
+}
+
+// DefaultMaxWait is long beside what most jobs wait: a gang that keeps nodes from
+// everybody makes others wait.
+const DefaultMaxWait = 12 * time.Hour
+
+// Trust is how long a gang trusts estimates.
+func (b Backfill) Trust() time.Duration {
+	if b.MaxWait > 0 {
+		return b.MaxWait
+	}
+	return DefaultMaxWait
 }
 
 // DefaultForecasts bounds the work that estimates cost.
@@ -52,6 +68,9 @@ func (b Backfill) Validate() error {
 	}
 	if b.Depth < 0 {
 		faults = append(faults, fmt.Errorf("%w: backfill.depth %d: want 0 or more", ErrPolicy, b.Depth))
+	}
+	if b.MaxWait < 0 {
+		faults = append(faults, fmt.Errorf("%w: backfill.max_wait %s: want 0 or more", ErrPolicy, b.MaxWait))
 	}
 	if b.DefaultDuration < 0 {
 		faults = append(faults, fmt.Errorf("%w: backfill.default_duration %s: want 0 or more", ErrPolicy, b.DefaultDuration))
