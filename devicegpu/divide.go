@@ -35,6 +35,11 @@ const (
 	// lately is for how long after a task was given a GPU it is not divided: its
 	// processes may not have begun.
 	lately = time.Minute
+	// usedFirst is for how long a GPU is left alone that a process uses. It grows
+	// usedGrows-fold with each time that it still does, up to usedMost.
+	usedFirst = time.Minute
+	usedGrows = 4
+	usedMost  = 30 * time.Minute
 	// maxWanted bounds what is read of an answer.
 	maxWanted = 1 << 20
 	// maxInstances is how many instances a GPU has at most.
@@ -189,7 +194,7 @@ func (p *Plugin) divideAs(w wanted) bool {
 		return false
 	}
 	since, given := p.reserved[w.GPU]
-	why := ""
+	why, again := "", time.Time{}
 	switch {
 	case len(w.Profiles) > maxInstances:
 		why = fmt.Sprintf("%d instances: a GPU has at most %d", len(w.Profiles), maxInstances)
@@ -197,27 +202,51 @@ func (p *Plugin) divideAs(w wanted) bool {
 		why = "it is unhealthy: " + p.inventory.GPUs[at].Unhealthy
 	case given && p.now().Sub(since) < lately:
 		why = fmt.Sprintf("a task was given it %s ago", p.now().Sub(since).Round(time.Second))
+		again = since.Add(lately)
 	}
 	if why == "" {
 		p.dividing[w.GPU] = true // from here on nobody is given it
 	}
 	p.mu.Unlock()
 	if why == "" {
-		if err := nvml.Divide(source, w.GPU, w.Profiles); err != nil {
+		err := nvml.Divide(source, w.GPU, w.Profiles)
+		if err != nil {
 			why = err.Error()
 		}
+		again = p.leaveAlone(w.GPU, errors.Is(err, nvml.ErrInUse))
 	}
 	p.scan()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.dividing, w.GPU)
-	p.divisions[w.GPU] = topology.Division{GPU: w.GPU, Profiles: w.Profiles, At: p.now().UTC().Truncate(time.Second), Refused: clean(why)}
+	p.divisions[w.GPU] = topology.Division{GPU: w.GPU, Profiles: w.Profiles, At: p.now().UTC().Truncate(time.Second), Refused: clean(why), Again: wholeSecond(again)}
 	if why != "" {
 		p.log.Warn("a GPU is not divided as the planner wants it", "gpu", w.GPU, "profiles", strings.Join(w.Profiles, ","), "reason", why)
 	} else {
 		p.log.Info("a GPU is divided as the planner wants it", "gpu", w.GPU, "profiles", strings.Join(w.Profiles, ","))
 	}
 	return true
+}
+
+// leaveAlone says until when a GPU is left alone that is in use, each time longer;
+// zero if it is not in use.
+func (p *Plugin) leaveAlone(gpu string, used bool) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !used {
+		delete(p.inUse, gpu)
+		return time.Time{}
+	}
+	p.inUse[gpu] = min(max(usedFirst, usedGrows*p.inUse[gpu]), usedMost)
+	return p.now().Add(p.inUse[gpu])
+}
+
+// wholeSecond is the first whole second that is not before t.
+func wholeSecond(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Add(time.Second - 1).Truncate(time.Second)
 }
 
 // sameProfiles reports whether a GPU is divided so already.

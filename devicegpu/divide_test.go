@@ -5,7 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +22,15 @@ import (
 )
 
 // divisible is a plugin with simulated GPUs that it may divide, and a clock.
-func divisible(t *testing.T) (*Plugin, *time.Time) {
+func divisible(t *testing.T, more ...string) (*Plugin, *time.Time) {
 	t.Helper()
 	p := New(hclog.NewNullLogger())
 	if err := configure(t, p, `
 		source = "mock:dgxh100"
 		mock_seed = "n1"
 		nccl_topology = false
-		mig = "auto"`); err != nil {
+		mig = "auto"
+		`+strings.Join(more, "\n")); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
@@ -81,7 +85,7 @@ func TestDivide(t *testing.T) {
 	*now = now.Add(59 * time.Second)
 	p.divideAs(halves)
 	list, count := toldDivisions(t, p)
-	if len(list) != 1 || list[0].Refused != "a task was given it 59s ago" || !list[0].At.Equal(*now) || count[model] != 8 {
+	if len(list) != 1 || list[0].Refused != "a task was given it 59s ago" || !list[0].At.Equal(*now) || !list[0].Again.Equal(now.Add(time.Second)) || count[model] != 8 {
 		t.Errorf("too soon: %+v, %v", list, count)
 	}
 	*now = now.Add(time.Second)
@@ -105,8 +109,42 @@ func TestDivide(t *testing.T) {
 		t.Errorf("whole again: %+v, %v", list, count)
 	}
 	p.divideAs(wanted{gpu, []string{"4g.40gb", "4g.40gb"}})
-	if list, count = toldDivisions(t, p); !strings.Contains(list[0].Refused, "cannot be divided into 2 × 4g.40gb") || count[model] != 8 {
+	if list, count = toldDivisions(t, p); !strings.Contains(list[0].Refused, "cannot be divided into 2 × 4g.40gb") || !list[0].Again.IsZero() || count[model] != 8 {
 		t.Errorf("refused: %+v, %v", list, count)
+	}
+}
+
+// TestRefusedForNow: a GPU that a process uses is to be tried again after a minute,
+// and each time later while it still does; one of which the driver refuses a step is
+// not to be tried again for any time that the plugin knows.
+func TestRefusedForNow(t *testing.T) {
+	faults := filepath.Join(t.TempDir(), "faults")
+	p, now := divisible(t, "mock_faults = "+strconv.Quote(faults))
+	gpu := p.known()[2]
+	for _, step := range []struct {
+		fault string
+		want  time.Duration
+	}{
+		{"2 busy", time.Minute}, {"2 busy", 4 * time.Minute}, {"2 busy", 16 * time.Minute}, {"2 busy", 30 * time.Minute}, {"2 busy", 30 * time.Minute},
+		{"2 mig_refused", 0}, {"2 busy", time.Minute}, {"", 0}, {"2 busy", time.Minute},
+	} {
+		if err := os.WriteFile(faults, []byte(step.fault+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		*now = now.Add(time.Hour + 300*time.Millisecond)
+		profiles := []string{"3g.40gb", "3g.40gb"}
+		if len(p.inventory.GPUs[2].Instances) > 0 {
+			profiles = nil
+		}
+		p.divideAs(wanted{gpu, profiles})
+		list, _ := toldDivisions(t, p)
+		want := time.Time{}
+		if step.want > 0 {
+			want = wholeSecond(now.Add(step.want))
+		}
+		if len(list) != 1 || (list[0].Refused == "") != (step.fault == "") || !list[0].Again.Equal(want) {
+			t.Errorf("fault %q: %+v, want again %s", step.fault, list, want)
+		}
 	}
 }
 

@@ -51,11 +51,13 @@ type Plugin struct {
 
 	// now is the clock; reserved is when each GPU was last given to a task,
 	// dividing are those that are divided just now, and divisions what became of
-	// the last division of each.
+	// the last division of each. inUse is for how long each is left alone that was
+	// in use.
 	now       func() time.Time
 	reserved  map[string]time.Time
 	dividing  map[string]bool
 	divisions map[string]topology.Division
+	inUse     map[string]time.Duration
 }
 
 // Option changes how the plugin works.
@@ -69,7 +71,7 @@ func WithSource(open func(nvml.Spec) (nvml.Source, error)) Option {
 // New makes the plugin. It does nothing until it is configured.
 func New(log hclog.Logger, options ...Option) *Plugin {
 	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists, dir: ownDir(), now: time.Now,
-		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}}
+		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}, inUse: map[string]time.Duration{}}
 	for _, o := range options {
 		o(p)
 	}

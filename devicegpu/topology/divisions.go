@@ -27,6 +27,8 @@ type Division struct {
 	At time.Time `json:"at"`
 	// Refused says why it was not done; "" if it was.
 	Refused string `json:"refused,omitempty"`
+	// Again is when it may be tried again, if what was in its way passes by itself.
+	Again time.Time `json:"again,omitzero"`
 }
 
 // maxWhy bounds the text of a Division.

@@ -11,7 +11,7 @@ import (
 
 func TestDivisionsRoundTrip(t *testing.T) {
 	at := time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
-	list := []Division{{GPU: "GPU-0", Profiles: []string{"3g.40gb", "2g.20gb"}, At: at}, {GPU: "GPU-1", At: at, Refused: "it is in use"}}
+	list := []Division{{GPU: "GPU-0", Profiles: []string{"3g.40gb", "2g.20gb"}, At: at}, {GPU: "GPU-1", At: at, Refused: "it is in use", Again: at.Add(time.Minute)}}
 	text, err := EncodeDivisions(list)
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ const (
 	codePreempting = "preempting"
 	codeQuota      = "quota"
 	codeTarget     = "target"
+	codeDividing   = "dividing"
 )
 
 // cycle is one pass over the queue. All that it takes it gives back.

@@ -361,7 +361,7 @@ func (c *cycle) awayList() string {
 	for node, m := range c.present {
 		unhealthy := 0
 		for k := range m.GPUs {
-			if m.GPUs[k].Unhealthy != "" {
+			if m.GPUs[k].Unhealthy != "" || beingDivided(m, &m.GPUs[k]) {
 				unhealthy++
 			}
 		}

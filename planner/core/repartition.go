@@ -24,22 +24,33 @@ const (
 	// maxDivisions is how many GPUs one plan divides otherwise.
 	maxDivisions = 16
 	// divideAgain is for how long a GPU stays as it was divided, and divideRefused
-	// for how long one is left alone of which that was refused.
+	// for how long one is left alone of which that was refused, unless its node has
+	// named an earlier time.
 	divideAgain   = 10 * time.Minute
 	divideRefused = 30 * time.Minute
+	// divideSoon is how long after a refusal that time is at most for which a gang
+	// waits, rather than that another GPU is divided for it.
+	divideSoon = 2 * time.Minute
 )
 
 // divider is one pass over what waits.
 type divider struct {
 	*cycle
 	gpus []idleGPU
+	// barred are those that are idle, but have been refused, and not to be tried yet.
+	barred []idleGPU
+	// plan are the divisions, also those that nodes have been told before, or are to
+	// be told later; of are indexes in gpus of each.
 	plan []model.Repartition
-	// at are indexes in plan by GPU; spare counts, by model of an instance, those
-	// that this plan makes and nobody is to have yet, and free those that are there
-	// already.
+	of   []int
+	// at are indexes in plan by GPU; spare are, by model of an instance, those of
+	// instances that nodes are making and nobody is to have yet, and free counts
+	// those that are there already.
 	at    map[string]int
-	spare map[string]int
+	spare map[string][]int
 	free  map[string]int
+	// serving are indexes in plan of what serves the present gang.
+	serving []int
 	// wanted are the models of instances that somebody waits for.
 	wanted map[string]bool
 }
@@ -54,6 +65,9 @@ type idleGPU struct {
 	profiles []string
 	// neighbours counts the divided GPUs of its node, wholes the idle whole ones.
 	neighbours, wholes int
+	// told is what its node was told last, if that has not been done yet: it is
+	// doing it, or has refused and is not to be asked again yet.
+	told *model.Division
 }
 
 // repartition divides idle GPUs for what waits.
@@ -61,11 +75,11 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	if len(c.divides) == 0 {
 		return nil
 	}
-	d := &divider{cycle: c, at: map[string]int{}, spare: map[string]int{}, free: map[string]int{}, wanted: map[string]bool{}}
+	d := &divider{cycle: c, at: map[string]int{}, spare: map[string][]int{}, free: map[string]int{}, wanted: map[string]bool{}}
 	for _, node := range slices.Sorted(maps.Keys(c.divides)) {
 		d.addIdle(node)
 	}
-	if len(d.gpus) == 0 {
+	if len(d.gpus)+len(d.barred) == 0 {
 		return nil
 	}
 	type turn struct {
@@ -89,21 +103,24 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 			}
 		}
 	}
+	said := map[*model.Decision][]string{}
 	for i := range turns {
 		t := &turns[i]
-		if before := len(d.plan); d.serve(t.job, &t.gang) && len(d.plan) > before {
-			p := &d.plan[before]
-			how := "divided"
-			if len(p.To) == 0 {
-				how = "made whole"
-			}
-			t.decision.Reason += fmt.Sprintf("; GPU %s of %s is %s for it", p.GPU, nodeName(c.nodes[p.Node]), how)
+		served := d.serve(t.job, &t.gang)
+		if served {
+			said[t.decision] = append(said[t.decision], d.tellServing()...)
+		}
+		refused := d.tellBarred(&t.gang)
+		said[t.decision] = append(said[t.decision], refused...)
+		never := t.decision.Detail.Code == codeNoNode || t.decision.Detail.Code == codeTooLarge
+		if t.decision.Action == model.ActionWait && (served || never && len(refused) > 0) {
+			t.decision.Detail.Code = codeDividing
 		}
 	}
-	for i := range d.plan {
-		d.finish(&d.plan[i])
+	for decision, list := range said {
+		decision.Reason += tellSome(list)
 	}
-	return d.plan
+	return d.finished()
 }
 
 // lacksRoom reports whether a job waits for devices that are not there.
@@ -158,36 +175,23 @@ func (d *divider) addIdle(node int32) {
 	}
 	for _, uuid := range order {
 		g := byGPU[uuid]
-		if !busy[uuid] && d.settled(present, uuid) {
-			g.neighbours, g.wholes, g.profiles = divided, wholes, g.geometry.In(g.profiles)
-			d.gpus = append(d.gpus, *g)
-		}
+		g.neighbours, g.wholes, g.profiles = divided, wholes, g.geometry.In(g.profiles)
+		d.addAsTold(present, *g, busy[uuid])
 	}
 }
 
-// settled reports whether a GPU may be divided otherwise, after what it was told
-// last.
-func (d *divider) settled(n *model.Node, uuid string) bool {
-	for i := range n.Divisions {
-		if v := &n.Divisions[i]; v.GPU == uuid {
-			since := d.now.Sub(v.At)
-			return v.State == model.DivisionDone && since >= divideAgain || v.State == model.DivisionRefused && since >= divideRefused
-		}
-	}
-	return true
-}
-
-// serve divides GPUs for a gang, if it then has all that it waits for; false if it
-// changes nothing. Groups are served one by one, each from one model.
+// serve divides GPUs for a gang, if it then has all that it waits for; false if no
+// division serves it. Groups are served one by one, each from one model.
 func (d *divider) serve(j *model.Job, g *gang) bool {
 	before := d.keep()
+	d.serving = nil
 	for part, group := range g.groups {
 		if len(g.indexes[part]) > 0 && !d.servePart(j, g, part, group) {
 			d.restore(before)
 			return false
 		}
 	}
-	return len(d.plan) > len(before.plan) || !slices.EqualFunc(d.plan, before.plan, func(a, b model.Repartition) bool { return len(a.To) == len(b.To) })
+	return len(d.serving) > 0
 }
 
 // servePart reports whether a group's members have what they wait for.
@@ -209,13 +213,13 @@ func (d *divider) servePart(j *model.Job, g *gang, part int, group *model.TaskGr
 // keep and restore take back what was tried.
 func (d *divider) keep() divider {
 	out := *d
-	out.plan = slices.Clone(d.plan)
+	out.plan, out.of = slices.Clone(d.plan), slices.Clone(d.of)
 	out.at, out.spare, out.free = maps.Clone(d.at), maps.Clone(d.spare), maps.Clone(d.free)
 	return out
 }
 
 func (d *divider) restore(before divider) {
-	d.plan, d.at, d.spare, d.free = before.plan, before.at, before.spare, before.free
+	d.plan, d.of, d.at, d.spare, d.free = before.plan, before.of, before.at, before.spare, before.free
 }
 
 // divide has instances made for a group's members, as many as are lacking; false if
@@ -225,11 +229,10 @@ func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
 		return false // they would have to be on one node; that is left to people
 	}
 	lacking := len(g.indexes[part])
-	for _, list := range []map[string]int{d.free, d.spare} {
-		n := min(lacking, list[a.instance()])
-		list[a.instance()] -= n
-		lacking -= n
-	}
+	n := min(lacking, d.free[a.instance()])
+	d.free[a.instance()] -= n
+	lacking -= n
+	lacking -= d.takeSpare(j, g, part, a, lacking)
 	for lacking > 0 {
 		made := d.extend(a)
 		if made == 0 {
@@ -238,9 +241,7 @@ func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
 		if made == 0 {
 			break
 		}
-		n := min(lacking, made)
-		lacking -= n
-		d.spare[a.instance()] += made - n
+		lacking -= made
 	}
 	return lacking == 0
 }
@@ -250,29 +251,31 @@ func (d *divider) extend(a asked) int {
 	geometry, _ := mig.Of(a.model)
 	for i := range d.gpus {
 		at, chosen := d.at[d.gpus[i].uuid]
-		if !chosen || d.gpus[i].model != a.model || len(d.plan[at].To) == 0 {
+		if !chosen || d.gpus[i].model != a.model || len(d.plan[at].To) == 0 || d.gpus[i].pending() {
 			continue
 		}
 		if geometry.Most(d.plan[at].To, a.profile) > 0 {
-			d.plan[at].To = append(d.plan[at].To, a.profile)
+			d.plan[at].To = append(slices.Clone(d.plan[at].To), a.profile)
+			d.serving = append(d.serving, at)
 			return 1
 		}
 	}
 	return 0
 }
 
-// open divides one more GPU: first one that is divided already, though not as
-// anybody wants it, and else one on a node on which others are, or few are whole.
+// open divides one more GPU: first one that is to be asked again soon, then one that
+// is divided already, though not as anybody wants it, and else one on a node on which
+// others are, or few are whole.
 func (d *divider) open(j *model.Job, g *gang, part int, a asked, lacking int) int {
 	best := -1
 	better := func(x, y *idleGPU) bool {
 		divided := func(g *idleGPU) int { return min(len(g.profiles), 1) }
-		order := cmp.Or(cmp.Compare(divided(y), divided(x)), cmp.Compare(min(y.neighbours, 1), min(x.neighbours, 1)), cmp.Compare(x.wholes, y.wholes), cmp.Compare(x.node, y.node))
+		order := cmp.Or(byTold(x, y), cmp.Compare(divided(y), divided(x)), cmp.Compare(min(y.neighbours, 1), min(x.neighbours, 1)), cmp.Compare(x.wholes, y.wholes), cmp.Compare(x.node, y.node))
 		return order < 0
 	}
 	for i := range d.gpus {
 		c := &d.gpus[i]
-		if c.model != a.model || !d.mayDivide(c) || !d.hasRoom(c.node, j, g, part) {
+		if c.model != a.model || c.pending() || !d.mayDivide(c) || !d.hasRoom(c.node, j, g, part) {
 			continue
 		}
 		if best < 0 || better(c, &d.gpus[best]) {
@@ -284,8 +287,7 @@ func (d *divider) open(j *model.Job, g *gang, part int, a asked, lacking int) in
 	}
 	c := &d.gpus[best]
 	made := c.geometry.Most(nil, a.profile)
-	d.at[c.uuid] = len(d.plan)
-	d.plan = append(d.plan, model.Repartition{
+	d.add(best, model.Repartition{
 		Node: d.tree.Nodes[c.node].Model.ID, GPU: c.uuid, From: c.profiles, To: slices.Repeat([]string{a.profile}, min(made, lacking)),
 		For:    model.JobName{Namespace: j.Namespace, ID: j.ID},
 		Reason: fmt.Sprintf("%s of job %s for %s, and no idle instance is left", waitFor(len(g.indexes[part])), jobName(keyOf(j)), a.profile),
@@ -304,7 +306,7 @@ func waitFor(members int) string {
 // plan, and nobody waits for the instances that it has.
 func (d *divider) mayDivide(g *idleGPU) bool {
 	_, chosen := d.at[g.uuid]
-	return !chosen && len(d.plan) < maxDivisions && !slices.ContainsFunc(g.profiles, func(p string) bool { return d.wanted[g.model+mig.Mark+p] })
+	return !chosen && (g.pending() || len(d.plan) < maxDivisions && !slices.ContainsFunc(g.profiles, func(p string) bool { return d.wanted[g.model+mig.Mark+p] }))
 }
 
 // isFor reports whether a job may use a node that is kept.

@@ -82,6 +82,9 @@ func (d *divider) models() []string {
 	for i := range d.gpus {
 		out = append(out, d.gpus[i].model)
 	}
+	for i := range d.barred {
+		out = append(out, d.barred[i].model)
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -17,6 +17,9 @@ func (d *divider) join(j *model.Job, g *gang, a asked) bool {
 			joinable[c.node] = append(joinable[c.node], i)
 		}
 	}
+	for _, list := range joinable {
+		slices.SortStableFunc(list, func(x, y int) int { return byTold(&d.gpus[x], &d.gpus[y]) })
+	}
 	if len(joinable) == 0 || len(g.unit.Quotas) > 0 {
 		return false
 	}
@@ -33,8 +36,7 @@ func (d *divider) join(j *model.Job, g *gang, a asked) bool {
 	}
 	for _, i := range best {
 		v := &d.gpus[i]
-		d.at[v.uuid] = len(d.plan)
-		d.plan = append(d.plan, model.Repartition{
+		d.add(i, model.Repartition{
 			Node: d.tree.Nodes[v.node].Model.ID, GPU: v.uuid, From: v.profiles, For: model.JobName{Namespace: j.Namespace, ID: j.ID},
 			Reason: fmt.Sprintf("%s of job %s for whole GPUs, and nobody for its instances", waitFor(g.members), jobName(keyOf(j))),
 		})

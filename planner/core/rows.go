@@ -58,7 +58,7 @@ func (p *Prepared) emptyRow(node int32) topo.Row {
 	present := p.present[node]
 	row.Closed = present.Unschedulable != ""
 	for i := range present.GPUs {
-		if present.GPUs[i].Unhealthy != "" {
+		if present.GPUs[i].Unhealthy != "" || beingDivided(present, &present.GPUs[i]) {
 			row.GPUs &^= 1 << i
 		}
 	}

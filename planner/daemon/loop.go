@@ -122,6 +122,13 @@ func (d *Daemon) due() time.Duration {
 		}
 	}
 	consider(v.FenceEnds)
+	if v.Snapshot != nil {
+		for i := range v.Snapshot.Nodes {
+			for _, division := range v.Snapshot.Nodes[i].Divisions {
+				consider(division.Again)
+			}
+		}
+	}
 	for i := range v.Managed {
 		m := &v.Managed[i]
 		consider(m.Model.RetryAfter)

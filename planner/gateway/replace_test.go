@@ -32,6 +32,7 @@ func TestVersionThatCannotStart(t *testing.T) {
 		"too large":        {preview: tooLarge, want: "needs 9 nodes, the cluster has 2"},
 		"no such node":     {preview: httpapi.PlanResult{Managed: true, Decision: model.Decision{Reason: "no node has 16 GPUs", Detail: model.Detail{Code: "no_node"}}}, want: "no node has 16 GPUs"},
 		"faults":           {preview: httpapi.PlanResult{Managed: true, Faults: []string{"meta caravan_min is 12"}}, want: "meta caravan_min is 12"},
+		"a GPU is divided": {preview: httpapi.PlanResult{Managed: true, Decision: model.Decision{Reason: "GPU a of n1 is divided for it", Detail: model.Detail{Code: "dividing"}}}},
 		"it would wait":    {preview: httpapi.PlanResult{Managed: true, Decision: model.Decision{Reason: "1 of 9 nodes is free", Detail: model.Detail{Code: "no_capacity"}}}},
 		"not managed":      {preview: httpapi.PlanResult{Decision: tooLarge.Decision}},
 		"nobody can tell":  {preview: tooLarge, fails: errors.New("no view yet")},

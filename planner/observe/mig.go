@@ -80,6 +80,9 @@ func (r *nodeReader) divisions(d *api.NodeDeviceResource, e *nodeEntry) {
 		out := model.Division{GPU: v.GPU, Profiles: v.Profiles, At: v.At, State: model.DivisionDone}
 		if v.Refused != "" {
 			out.State, out.Why = model.DivisionRefused, v.Refused
+			if v.Again.After(v.At) {
+				out.Again = v.Again
+			}
 		}
 		e.model.Divisions = append(e.model.Divisions, out)
 	}

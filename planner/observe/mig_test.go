@@ -144,7 +144,8 @@ func TestMIGRequests(t *testing.T) {
 func TestDivisions(t *testing.T) {
 	at := time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
 	text, err := topology.EncodeDivisions([]topology.Division{
-		{GPU: "GPU-b", Profiles: []string{"3g.40gb", "3g.40gb"}, At: at}, {GPU: "GPU-a", Profiles: []string{"7g.80gb"}, At: at, Refused: "it is in use"},
+		{GPU: "GPU-b", Profiles: []string{"3g.40gb", "3g.40gb"}, At: at}, {GPU: "GPU-a", Profiles: []string{"7g.80gb"}, At: at, Refused: "it is in use", Again: at.Add(time.Minute)},
+		{GPU: "GPU-c", At: at, Refused: "no", Again: at.Add(-time.Minute)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +167,8 @@ func TestDivisions(t *testing.T) {
 	got, _ := look(n)
 	want := []model.Division{
 		{GPU: "GPU-b", Profiles: []string{"3g.40gb", "3g.40gb"}, At: at, State: model.DivisionDone},
-		{GPU: "GPU-a", Profiles: []string{"7g.80gb"}, At: at, State: model.DivisionRefused, Why: "it is in use"},
+		{GPU: "GPU-a", Profiles: []string{"7g.80gb"}, At: at, State: model.DivisionRefused, Why: "it is in use", Again: at.Add(time.Minute)},
+		{GPU: "GPU-c", At: at, State: model.DivisionRefused, Why: "no"},
 	}
 	if d := cmp.Diff(want, got.Divisions); d != "" || !got.Divides {
 		t.Errorf("divides %v (-want +got):\n%s", got.Divides, d)

@@ -177,7 +177,7 @@ type Decision struct {
 type Detail struct {
 	// Code is stable: "placed", "no_capacity", "no_domain", "no_node",
 	// "behind", "hold", "retry_later", "too_large", "invalid", "preempting",
-	// "quota", "target", "moving".
+	// "quota", "target", "moving", "dividing".
 	Code string `json:"code,omitempty"`
 	// Level and Domain are the domain chosen, or the best of those refused.
 	// Domain is a path, outer to inner: "b1/r7".

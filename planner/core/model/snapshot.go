@@ -117,6 +117,9 @@ type Division struct {
 	State DivisionState `json:"state"`
 	// Why says why it was refused.
 	Why string `json:"why,omitempty"`
+	// Again is when it may be tried again, of a refusal for what passes by itself: a
+	// task was given the GPU just now, or a process uses it. Zero: nobody knows.
+	Again time.Time `json:"again,omitzero"`
 }
 
 // DivisionState is what became of a Division.

@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 	"strings"
+	"time"
 )
 
 // The most that a snapshot may say of one thing. They keep sums far from
@@ -130,6 +131,9 @@ func (n *Node) validate(f *faults, i int, levels map[string]bool) {
 		case DivisionPending, DivisionDone, DivisionRefused:
 		default:
 			f.add("nodes[%d] (%s).divisions[%d].state: %q: want %q, %q or %q", i, n.ID, k, d.State, DivisionPending, DivisionDone, DivisionRefused)
+		}
+		if !d.Again.IsZero() && d.Again.Before(d.At) {
+			f.add("nodes[%d] (%s).divisions[%d].again: %s: want no time before at, %s", i, n.ID, k, d.Again.Format(time.RFC3339), d.At.Format(time.RFC3339))
 		}
 	}
 }

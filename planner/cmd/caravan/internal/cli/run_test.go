@@ -28,6 +28,7 @@ func TestRunWaitsNotForTheHopeless(t *testing.T) {
 		"held":      {explain: httpapi.Explain{Detail: model.Detail{Code: "hold"}}},
 		"faulty":    {explain: httpapi.Explain{Faults: []string{"bad gang"}}},
 		"behind":    {explain: httpapi.Explain{Detail: model.Detail{Code: "behind"}}, wantSleeps: 11},
+		"divided":   {explain: httpapi.Explain{Detail: model.Detail{Code: "dividing"}}, wantSleeps: 11},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
