@@ -216,6 +216,9 @@ func (a *ahead) basisOf(j *model.Job, o *outlook, w who) string {
 
 // endText names who holds something, and says how its end is known.
 func (a *ahead) endText(j *model.Job, h *holder) string {
+	if h.on != nil && !h.on.Until.IsZero() {
+		return fmt.Sprintf("the purged job %s (its tasks may take until %s)", jobName(h.job), clock(h.on.Until, a.c.now))
+	}
 	name := a.c.holderName(j, h.job, h.alloc)
 	if isLeaving(a.c.jobs[h.job], h) {
 		return name + " (stopping)"

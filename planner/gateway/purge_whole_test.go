@@ -53,7 +53,7 @@ func TestPurgedJobKeepsItsGPUs(t *testing.T) {
 		}
 		submit("next", "for pid in "+strings.Trim(fmt.Sprint(running), "[]")+"; do kill -0 $pid && exit 1; done; exec sleep 100000")
 		s.until("who waits is told why", func() error {
-			if _, text := s.get("/caravan/v1/explain/default/next"); !strings.Contains(text, "the purged job stubborn holds 8 GPUs until ") {
+			if _, text := s.get("/caravan/v1/explain/default/next"); !strings.Contains(text, "the purged job stubborn (its tasks may take until ") {
 				return fmt.Errorf("it is told %s", text)
 			}
 			return nil
