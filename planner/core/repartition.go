@@ -39,6 +39,8 @@ type divider struct {
 	gpus []idleGPU
 	// barred are those that are idle, but have been refused, and not to be tried yet.
 	barred []idleGPU
+	// all are the GPUs of nodes that divide theirs, whoever uses them.
+	all []divisible
 	// plan are the divisions, also those that nodes have been told before, or are to
 	// be told later; of are indexes in gpus of each.
 	plan []model.Repartition
@@ -79,9 +81,10 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	for _, node := range slices.Sorted(maps.Keys(c.divides)) {
 		d.addIdle(node)
 	}
-	if len(d.gpus)+len(d.barred) == 0 {
+	if len(d.all) == 0 {
 		return nil
 	}
+	idle := len(d.gpus)+len(d.barred) > 0
 	type turn struct {
 		decision *model.Decision
 		job      *model.Job
@@ -91,7 +94,7 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	for i := range plan.Decisions {
 		p := &plan.Decisions[i]
 		j := c.jobs[jobKey{p.Namespace, p.Job}]
-		if !lacksRoom(p) || j == nil {
+		if !lacksRoom(p) || j == nil || !idle && !neverCode(p.Detail.Code) {
 			continue
 		}
 		for _, g := range c.gangs(j) {
@@ -110,10 +113,12 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 		if served {
 			said[t.decision] = append(said[t.decision], d.tellServing()...)
 		}
-		refused := d.tellBarred(&t.gang)
-		said[t.decision] = append(said[t.decision], refused...)
-		never := t.decision.Detail.Code == codeNoNode || t.decision.Detail.Code == codeTooLarge
-		if t.decision.Action == model.ActionWait && (served || never && len(refused) > 0) {
+		hopes, never := d.tellBarred(&t.gang), neverCode(t.decision.Detail.Code)
+		if never && !served && len(hopes) == 0 {
+			hopes = d.tellLater(&t.gang)
+		}
+		said[t.decision] = append(said[t.decision], hopes...)
+		if t.decision.Action == model.ActionWait && (served || never && len(hopes) > 0) {
 			t.decision.Detail.Code = codeDividing
 		}
 	}
@@ -155,6 +160,7 @@ func (d *divider) addIdle(node int32) {
 		if byGPU[uuid] == nil {
 			byGPU[uuid] = &idleGPU{node: node, uuid: uuid, model: whole, geometry: geometry}
 			order = append(order, uuid)
+			d.all = append(d.all, divisible{node, whole})
 		}
 		free := row.GPUs>>i&1 == 1
 		if profile != "" {

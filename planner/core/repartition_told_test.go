@@ -106,7 +106,12 @@ func TestWhatNodesWereTold(t *testing.T) {
 			cluster: `n1 3g.40gb 3g.40gb`, jobs: `a 1x1`, told: []model.Division{toldOf("n1.1", model.DivisionPending)},
 			code: "dividing", said: []string{"GPU n1.1 of n1 is being made whole for it"},
 		},
-		"nobody divides": {cluster: `-n1 . .`, jobs: `a 1x1g.10gb`, code: "no_node"},
+		"none is idle": {
+			cluster: `n1 # 3g.40gb#`, jobs: `a 14x1g.10gb gang`, code: "dividing",
+			said: []string{"; 2 GPUs can be divided for it once idle"},
+		},
+		"too few, were they idle": {cluster: `n1 # #`, jobs: `a 15x1g.10gb gang`, code: "no_node"},
+		"nobody divides":          {cluster: `-n1 . .`, jobs: `a 1x1g.10gb`, code: "no_node"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -398,6 +398,20 @@ func TestLoopWakesWhenSomethingIsDue(t *testing.T) {
 	})
 }
 
+// TestLoopWakesWhenAGPUMayBeDivided: when its node has said that it may be tried
+// again.
+func TestLoopWakesWhenAGPUMayBeDivided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := testDaemon(t, job("a"))
+		now := d.now()
+		n := model.Node{ID: "n1", Divisions: []model.Division{{GPU: "a", State: model.DivisionRefused, At: now.Add(-time.Minute), Again: now.Add(-time.Second)}, {GPU: "b", State: model.DivisionRefused, At: now, Again: now.Add(7 * time.Second)}}}
+		d.view.Store(&observe.View{Taken: now, Snapshot: &model.Snapshot{Nodes: []model.Node{n}}})
+		if got := d.due(); got < 7*time.Second || got > 8*time.Second {
+			t.Errorf("due in %s, want 7 s", got)
+		}
+	})
+}
+
 func TestWaitDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, f := testDaemon(t)

@@ -279,7 +279,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 			{ID: "n1", Levels: map[string]string{"row": "1"}, GPUs: []GPU{{UUID: "a"}, {UUID: "a"}}, Links: [][]Link{{{}}}},
 			{ID: "n1", ReservedPorts: []int{0}},
 			{ID: "n2", Capacity: Resources{MemoryMiB: -1}, GPUs: []GPU{{UUID: "a"}, {UUID: "b", Island: -1, NUMA: -2}}, ReservedPorts: []int{70000}},
-			{},
+			{Divisions: []Division{{At: time.Unix(9, 0), Again: time.Unix(8, 0), State: "undone"}}},
 		},
 		Jobs: []Job{
 			{ID: "j", State: "lost", Gang: "all", Topology: Topology{Mode: "must", Level: "row"}, Groups: []TaskGroup{
@@ -306,6 +306,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		`nodes[0].gpus[1].uuid: "a": is on node "n1" too`, `nodes[1].id: "n1": is nodes[0]'s too`, "nodes[1] (n1).reserved_ports[0]: 0",
 		"nodes[2] (n2).capacity.memory_mib: -1", `nodes[2].gpus[0].uuid: "a": is on node "n1" too`,
 		"gpus[1].island: -1", "gpus[1].numa: -2", "reserved_ports[0]: 70000", "nodes[3].id: empty",
+		"nodes[3] ().divisions[0].gpu: empty", `nodes[3] ().divisions[0].state: "undone"`, "nodes[3] ().divisions[0].again: ",
 		`jobs[0] (j).state: "lost"`, `gang: "all"`, `topology.mode: "must"`, `topology.level: "row"`, "count: -1", "ports[0]: 0",
 		"devices[0].count: -1", "devices[0].name: empty", `groups[1].name: "g"`, `members[0].group: "h"`, `members[0].node: "n9"`,
 		`members[2]: group "g" index 0`, `jobs[1].id: "j"`, `jobs[1] (j).gang: "most"`, "jobs[2] (k).topology.level: empty",

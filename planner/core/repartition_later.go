@@ -1,0 +1,57 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/caravan-sched/caravan/planner/core/mig"
+)
+
+// divisible is a GPU that its node can divide once nobody uses it.
+type divisible struct {
+	node  int32
+	model string
+}
+
+// neverCode reports whether a code says that it does not help to wait.
+func neverCode(code string) bool { return code == codeNoNode || code == codeTooLarge }
+
+// tellLater says that a gang of instances can have GPUs divided for it once they are
+// idle, if that is ever enough.
+func (d *divider) tellLater(g *gang) []string {
+	n := d.later(g)
+	if n == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s can be divided for it once idle", plural(n, "GPU"))}
+}
+
+// later counts the GPUs that can be divided for a gang of instances once they are
+// idle; 0 if that is never enough.
+func (d *divider) later(g *gang) int {
+	out := 0
+	for part, group := range g.groups {
+		if len(g.indexes[part]) == 0 {
+			continue
+		}
+		made := map[string]int{} // instances of a GPU, by its model
+		gpus, instances := 0, 0
+		for _, v := range d.all {
+			each, known := made[v.model]
+			if !known {
+				geometry, _ := mig.Of(v.model)
+				if a, ok := d.asks(group, v.model, geometry); ok && a.profile != "" && a.count == 1 {
+					each = geometry.Most(nil, a.profile)
+				}
+				made[v.model] = each
+			}
+			if each > 0 && g.unit.Parts[part].Request.Verdicts.Eligible(int(v.node)) {
+				gpus, instances = gpus+1, instances+each
+			}
+		}
+		if instances < len(g.indexes[part]) {
+			return 0
+		}
+		out = max(out, gpus)
+	}
+	return out
+}
