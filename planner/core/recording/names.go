@@ -39,7 +39,8 @@ const (
 // the keys of a map are. What is not listed is hidden, and a test asks for it.
 var rules = map[string]kind{
 	"Snapshot.Levels": keep,
-	"Node.ID":         nodeID, "Node.Name": node, "Node.Datacenter": datacenter, "Node.Pool": pool, "Node.Class": class,
+	"Policy.Order":    keep, "Backfill.Mode": keep, "Replace.SparesPer": keep, "Interactive.Classes": class, "Interactive.Queues": queuePath,
+	"Node.ID": nodeID, "Node.Name": node, "Node.Datacenter": datacenter, "Node.Pool": pool, "Node.Class": class,
 	"Node.Attributes": keep, "Node.Attributes KEY": keep, // made anew
 	"Node.Levels": level, "Node.Levels KEY": keep, "Node.Unschedulable": hidden,
 	"GPU.UUID": gpu, "GPU.Parent": gpu, "GPU.Vendor": keep, "GPU.Type": keep, "GPU.Model": keep,
@@ -130,18 +131,20 @@ func named(at, text string, f func(kind, string) string) string {
 // ordered by name.
 type names map[kind]map[string]string
 
-// collect lists all names below a value.
-func collect(v reflect.Value) names {
+// collect lists all names below some values.
+func collect(values ...reflect.Value) names {
 	n := names{}
-	walk(v, "", func(k kind, text string) string {
-		if n[k] == nil {
-			n[k] = map[string]string{}
-		}
-		for _, part := range parts(k, text) {
-			n[k][part] = ""
-		}
-		return text
-	})
+	for _, v := range values {
+		walk(v, "", func(k kind, text string) string {
+			if n[k] == nil {
+				n[k] = map[string]string{}
+			}
+			for _, part := range parts(k, text) {
+				n[k][part] = ""
+			}
+			return text
+		})
+	}
 	for k, table := range n {
 		sorted := make([]string, 0, len(table))
 		for text := range table {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 var start = time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
@@ -105,6 +106,10 @@ func TestScrubbedDecidesTheSame(t *testing.T) {
 	orders := []string{"fifo", "fairshare", "sjf"}
 	rapid.Check(t, func(t *rapid.T) {
 		r := &Recording{Recording: Version, Policy: core.Policy{Order: rapid.SampledFrom(orders).Draw(t, "order")}, Snapshot: anySnapshot(t)}
+		if rapid.Bool().Draw(t, "interactive") {
+			r.Policy.Preempt.Enabled = true
+			r.Policy.Interactive = queue.Interactive{Classes: []string{secret + "urgent", secret + "class"}, Queues: []string{secret + "org/" + secret + "team"}}
+		}
 		want, err := core.Decide(r.Snapshot, r.Policy)
 		if err != nil {
 			t.Fatalf("decide: %v", err)
@@ -194,6 +199,7 @@ func TestEveryTextHasARule(t *testing.T) {
 		}
 	}
 	visit(reflect.TypeFor[model.Snapshot](), "")
+	visit(reflect.TypeFor[core.Policy](), "")
 }
 
 func TestDecode(t *testing.T) {

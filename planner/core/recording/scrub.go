@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/feasible"
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
@@ -45,11 +46,27 @@ func scrub(r *Recording) (*Recording, names, error) {
 	s := newScrubber(r.Snapshot, out.Snapshot)
 	s.constraints()
 	s.reservations()
-	v := reflect.ValueOf(out.Snapshot).Elem()
-	table := collect(v)
-	walk(v, "", table.rename)
+	if out.Policy, err = copyPolicy(r.Policy); err != nil {
+		return nil, nil, err
+	}
+	snapshot, policy := reflect.ValueOf(out.Snapshot).Elem(), reflect.ValueOf(&out.Policy).Elem()
+	table := collect(snapshot, policy)
+	walk(snapshot, "", table.rename)
+	walk(policy, "", table.rename)
 	s.uuids(table)
 	return out, table, nil
+}
+
+// copyPolicy copies a policy with its lists.
+func copyPolicy(p core.Policy) (out core.Policy, err error) {
+	data, err := json.Marshal(p)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("copy policy: %w", err)
+	}
+	return out, nil
 }
 
 // scrubber makes the constraints of a copy anew, from the original's.
