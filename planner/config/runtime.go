@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -18,12 +20,40 @@ import (
 // ParsePolicy reads one policy block. What it does not name has its default. The
 // error joins every fault, each with its line in the text called name.
 func ParsePolicy(src []byte, name string) (Policy, error) {
+	src = wrapped(src, name)
 	if err := only(src, name, "policy", 1); err != nil {
 		return Policy{}, err
 	}
 	none := func(string) (string, bool) { return "", false }
 	c, err := parse(src, name, none, func(string) ([]byte, error) { return nil, errors.New("no other file is read") })
 	return c.Policy, err
+}
+
+// wrapped puts a policy block around what is only the inside of one, as the
+// documents show it. Lines keep their numbers.
+func wrapped(src []byte, name string) []byte {
+	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	body, ok := file.Body.(*hclsyntax.Body)
+	if diags.HasErrors() || !ok || len(body.Attributes) == 0 && len(body.Blocks) == 0 {
+		return src
+	}
+	inside := reflect.TypeFor[filePolicy]()
+	known := map[string]bool{}
+	for i := range inside.NumField() {
+		key, _, _ := strings.Cut(inside.Field(i).Tag.Get("hcl"), ",")
+		known[key] = true
+	}
+	for key := range body.Attributes {
+		if !known[key] {
+			return src
+		}
+	}
+	for _, b := range body.Blocks {
+		if !known[b.Type] {
+			return src
+		}
+	}
+	return slices.Concat([]byte("policy { "), src, []byte("\n}\n"))
 }
 
 // ParseQueues reads queue blocks, any number of them.

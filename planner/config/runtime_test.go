@@ -17,10 +17,12 @@ func TestParsePolicy(t *testing.T) {
 		want    Policy
 		wantErr []string
 	}{
-		"a policy":     {src: "policy {\n  order = \"fairshare\"\n  preempt {\n    enabled = true\n  }\n}\n", want: want},
-		"all defaults": {src: "policy {}\n", want: Default().Policy},
-		"nothing":      {src: "", wantErr: []string{"set.hcl: 0 policy blocks: want 1"}},
-		"twice":        {src: "policy {}\npolicy {}\n", wantErr: []string{"2 policy blocks: want 1"}},
+		"a policy":         {src: "policy {\n  order = \"fairshare\"\n  preempt {\n    enabled = true\n  }\n}\n", want: want},
+		"the inside alone": {src: "order = \"fairshare\"\npreempt {\n  enabled = true\n}\n", want: want},
+		"a fault inside":   {src: "order = \"best\"\n", wantErr: []string{"set.hcl:1: policy.order is \"best\""}},
+		"all defaults":     {src: "policy {}\n", want: Default().Policy},
+		"nothing":          {src: "", wantErr: []string{"set.hcl: 0 policy blocks: want 1"}},
+		"twice":            {src: "policy {}\npolicy {}\n", wantErr: []string{"2 policy blocks: want 1"}},
 		"something else": {
 			src: "listen {}\nobserve_only = true\npolicy {}\n", wantErr: []string{"set.hcl:1: listen: want policy blocks and nothing else", "set.hcl:2: observe_only: want policy blocks"},
 		},

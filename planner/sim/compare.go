@@ -19,15 +19,19 @@ import (
 
 // The baselines that are no order of the planner.
 const (
-	// PolicyKube is Kubernetes with its default scheduler; see kube.
-	PolicyKube = "k8s-default"
+	// PolicyKube is Kubernetes with its default scheduler; see kube. PolicyKubeQuota
+	// has a quota for each queue besides.
+	PolicyKube      = "k8s-default"
+	PolicyKubeQuota = "k8s-quota"
 	// PolicyGang is strictly first come, first served, all or nothing, on the place
 	// that suits best: what gang scheduling alone gives.
 	PolicyGang = "gang"
 )
 
 // Policies are the names of all that can be compared.
-func Policies() []string { return append([]string{PolicyKube, PolicyGang}, queue.Orders()...) }
+func Policies() []string {
+	return append([]string{PolicyKube, PolicyKubeQuota, PolicyGang}, queue.Orders()...)
+}
 
 // PolicyOf is the planner's policy of a name, as an operator would turn it on:
 // orders that take turns may stop who runs. What is written behind the name turns
@@ -96,6 +100,9 @@ type Comparison struct {
 	Progress func(done int)
 }
 
+// NoEstimates is the Sigma of a cluster where nobody says how long jobs run.
+const NoEstimates = -1
+
 // Result is one run of a Comparison.
 type Result struct {
 	Policy  string   `json:"policy"`
@@ -129,7 +136,7 @@ func (c *Comparison) Prepare(seed int) (Prepared, error) {
 	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(jobs), c.Cluster.GPUs, c.Load); err != nil {
 		return p, err
 	}
-	if c.Sigma >= 0 {
+	if c.Sigma != NoEstimates {
 		p.Estimates = Estimates(p.Jobs, c.Sigma, uint64(seed))
 	}
 	return p, nil
@@ -145,7 +152,7 @@ func (c *Comparison) validate() error {
 		faults = append(faults, "no policy: want one of "+strings.Join(Policies(), ", "))
 	}
 	for _, name := range c.Policies {
-		if name == PolicyKube {
+		if name == PolicyKube || name == PolicyKubeQuota {
 			continue
 		}
 		if _, err := PolicyOf(name); err != nil {
@@ -160,6 +167,15 @@ func (c *Comparison) validate() error {
 	}
 	if !(c.Interval >= 0) {
 		faults = append(faults, fmt.Sprintf("interval %g: want 0 or more seconds", c.Interval))
+	}
+	if !(c.Failures.PerNodeDay >= 0 && c.Failures.PerNodeDay <= 1e4) || !(c.Failures.Repair > 0) && c.Failures.PerNodeDay > 0 {
+		faults = append(faults, fmt.Sprintf("%g failures per node and day, repaired in %g s: want 0 to 10000, and more than 0", c.Failures.PerNodeDay, c.Failures.Repair))
+	}
+	if !(c.Sigma >= 0 && c.Sigma <= 10 || c.Sigma == NoEstimates) {
+		faults = append(faults, fmt.Sprintf("estimate sigma %g: want 0 to 10, or -1 for no estimates", c.Sigma))
+	}
+	if c.Workers < 0 {
+		faults = append(faults, fmt.Sprintf("workers %d: want 1 or more, or 0 for one for each processor", c.Workers))
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%w: %s", ErrSetup, strings.Join(faults, "; "))
@@ -232,7 +248,11 @@ func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepar
 }
 
 func (c *Comparison) scheduler(policy string, jobs []trace.Job) (Scheduler, error) {
-	if policy != PolicyKube {
+	switch policy {
+	case PolicyKube:
+		return NewKube(c.Cluster, nil, nil), nil
+	case PolicyKubeQuota:
+	default:
 		p, err := PolicyOf(policy)
 		if err != nil {
 			return nil, err

@@ -10,9 +10,10 @@ import (
 // clusters start out. What is modelled:
 //
 //   - A job is as many pods as it has members; all are created when it is
-//     submitted, unless its queue's ResourceQuota is used up: then when that has
-//     room for all of them. A queue's quota is its equal part of the cluster, or
-//     its largest job if that is more, and nothing is borrowed.
+//     submitted. Where queues have quotas (k8s-quota), a job whose queue's
+//     ResourceQuota is used up has to wait until that has room for all its pods. A
+//     queue's quota is its equal part of the cluster, or its largest job if that is
+//     more, and nothing is borrowed.
 //   - Pods are scheduled one at a time, the oldest first (no priorities differ
 //     here), each on the node where most of the GPUs are free (the plugin
 //     NodeResourcesFit with its default strategy LeastAllocated). One that fits
@@ -54,8 +55,8 @@ const KubeTimeout = 600
 // The back-off of a job that was deleted, in seconds.
 const kubeBackoff, kubeMaxBackoff = 60.0, 3600.0
 
-// NewKube is the baseline k8s-default. asks are all jobs to come: quotas are set
-// for them.
+// NewKube is the baseline k8s-default or, with queues and the GPUs of the largest
+// job of each, k8s-quota.
 func NewKube(c Cluster, queues []string, largest map[string]int) Scheduler {
 	k := &kube{cluster: c, ledger: newLedger(&c), jobs: map[int]*kubeJob{}, quota: map[string]int{}, used: map[string]int{}}
 	for _, q := range queues {

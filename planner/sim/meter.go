@@ -49,7 +49,7 @@ func (m *meter) decided(took time.Duration) {
 }
 
 // Metrics is what came of a run. Times are in seconds, parts between 0 and 1;
-// docs/evaluation.md defines each.
+// docs/simulator.md says how they are measured.
 type Metrics struct {
 	UtilisationAllocated  float64  `json:"utilisation_allocated"`
 	UtilisationBusy       float64  `json:"utilisation_busy"`

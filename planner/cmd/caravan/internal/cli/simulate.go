@@ -61,7 +61,7 @@ func (a *app) simulateCommand() *cobra.Command {
 		Short: "Play a trace of jobs on a modelled cluster, by several policies",
 		Long: `Simulate plays the jobs of a trace on a modelled cluster in virtual time, by each of
 the policies named, and compares what came of it. The planner's own code decides;
-docs/simulator.md describes the models, docs/evaluation.md the metrics.
+docs/simulator.md describes the models and the metrics.
 
 For each seed, days are drawn from the trace and submissions are moved by one
 factor so that the load is the one asked for: what the jobs need, by what the
