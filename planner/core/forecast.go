@@ -343,6 +343,12 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	}
 	a.keptUntil(j, w.detail.Held, o.at)
 	at := c.now.Add(o.at)
+	if by := c.stands[keyOf(j)].Latest; !by.IsZero() && at.After(by) && c.policy.Preempt.Enabled && c.policy.Preemptive() {
+		// It would be late; but the order displaces others before.
+		w.detail.Basis = "not estimated: others give way to it in time for its deadline"
+		w.reason += fmt.Sprintf("; starts by %s at the latest, to meet its deadline", clock(by, c.now))
+		return
+	}
 	w.detail.Start, w.detail.Basis = at, "when "+o.basis
 	w.reason += fmt.Sprintf("; starts about %s in %s when %s", clock(at, c.now), domainName(o.in.level, o.in.path), o.basis)
 }

@@ -210,3 +210,34 @@ func TestMembersOrderDoesNotMatter(t *testing.T) {
 		t.Errorf("plans differ (-given +reversed):\n%s", diff)
 	}
 }
+
+// What a job is told by deadline fits: one that displaces others in time is not
+// said to start too late, and who has no place in the order has no deadline.
+func TestDeadlineWords(t *testing.T) {
+	for _, order := range []string{queue.OrderDeadline, queue.OrderCaravan} {
+		s := draw(t, `b r n aaaa`)
+		describe(t, s, `a 0 1h`)
+		submit(t, s, `M 1x4`)
+		takes(t, s, `M 1h 3h
+		             a 4h -`)
+		d := decisionOn(mustDecide(t, s, withOrder(order)), "M")
+		if !d.Detail.Start.IsZero() || !strings.Contains(d.Reason, "; starts by 05:04 UTC at the latest, to meet its deadline; its place") {
+			t.Errorf("%s: starts %s: %s", order, d.Detail.Start, d.Reason)
+		}
+		s.Now = s.Now.Add(115 * time.Minute)
+		if p := mustDecide(t, s, withOrder(order)).Preemptions; len(p) != 1 || !strings.Contains(p[0].Reason, " against no deadline): ") {
+			t.Errorf("%s: %+v", order, p)
+		}
+	}
+}
+
+// A level that no node is in is no question of size.
+func TestLevelOfNoNode(t *testing.T) {
+	s := draw(t, `b r n ....`)
+	s.Levels = append([]string{"zone"}, s.Levels...)
+	submit(t, s, `M 2x1 require:zone`)
+	d := decisionOn(mustDecide(t, s, Policy{}), "M")
+	if want := "in one zone, but no node says in which zone it is; set the level's key in the nodes' meta (caravan_zone unless configured otherwise), or require another level"; d.Detail.Code != codeTooLarge || d.Detail.MembersFit != 0 || !strings.Contains(d.Reason, want) {
+		t.Errorf("%s: %s, want %s", d.Detail.Code, d.Reason, want)
+	}
+}

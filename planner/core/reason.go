@@ -144,6 +144,9 @@ func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
 		}
 		return p
 	}
+	if nowhere := c.levelNowhere(g); nowhere != "" {
+		return possibility{code: codeTooLarge, reason: nowhere, view: viewWhole, part: g.blocker(whole)}
+	}
 	best := c.bestDomain(whole, g)
 	c.refine(whole, g, &best)
 	reason := fmt.Sprintf("needs %s%s; %s has room for %d of %d even when everything in it is free and healthy%s",
@@ -158,6 +161,23 @@ func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
 		reason += "; ask for fewer or smaller members, or add nodes"
 	}
 	return possibility{code: codeTooLarge, reason: reason, level: best.level, domain: best.path, fit: best.fit, view: viewWhole, part: g.blocker(whole)}
+}
+
+// levelNowhere says that the level required is one that no node is in; "" if some
+// are.
+func (c *cycle) levelNowhere(g *gang) string {
+	t := g.unit.Topology
+	level := c.tree.LevelIndex(t.Level)
+	if t.Mode != model.TopologyRequire || level < 0 {
+		return ""
+	}
+	for node := range c.tree.Nodes {
+		if c.tree.DomainAt(int32(node), level) >= 0 {
+			return ""
+		}
+	}
+	return fmt.Sprintf("needs %s%s, but no node says in which %s it is; set the level's key in the nodes' meta (caravan_%s unless configured otherwise), or require another level",
+		g.wants(), g.where(), t.Level, t.Level)
 }
 
 // noNode says why no node at all can take a member.

@@ -243,7 +243,14 @@ func (c *cycle) outrankWords(j, victim *model.Job) string {
 	if c.policy.Interactive.Is(j) {
 		return "somebody waits in front of it"
 	}
-	return fmt.Sprintf("%s against %s", c.stands[keyOf(j)].Why, c.stands[keyOf(victim)].Why)
+	mine, theirs := c.stands[keyOf(j)].Why, c.stands[keyOf(victim)].Why
+	if theirs == "" && victim.Deadline.IsZero() { // it runs, and so has no place in the order
+		theirs = "no deadline"
+	}
+	if theirs == "" {
+		return mine
+	}
+	return fmt.Sprintf("%s against %s", mine, theirs)
 }
 
 // byClass is the policy for jobs that give way to a lower class.

@@ -234,9 +234,9 @@ func (c *cycle) joinOthers(j *model.Job, g *gang) {
 	if !holdsMembers(j) {
 		return
 	}
-	level := c.tree.LevelIndex(j.Topology.Level)
-	for i := range j.Members {
-		m := &j.Members[i]
+	level, members := c.tree.LevelIndex(j.Topology.Level), inOrderOf(j.Members)
+	for i := range members {
+		m := &members[i]
 		at, ok := c.tree.Find(m.Node)
 		if m.Ended || gangOf(j) == model.GangGroup && m.Group != g.groups[0].Name || !ok {
 			continue

@@ -70,6 +70,17 @@ func compareMembers(a, b *model.Member) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Node, b.Node), slices.Compare(a.GPUs, b.GPUs))
 }
 
+// inOrderOf are members in their order, however they are listed.
+func inOrderOf(members []model.Member) []model.Member {
+	compare := func(a, b model.Member) int { return compareMembers(&a, &b) }
+	if slices.IsSortedFunc(members, compare) {
+		return members
+	}
+	sorted := slices.Clone(members)
+	slices.SortFunc(sorted, compare)
+	return sorted
+}
+
 // gpuModel is the model of a node's GPU; "" if there is no such.
 func (c *cycle) gpuModel(node, uuid string) string {
 	n := c.nodes[node]

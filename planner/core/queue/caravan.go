@@ -104,7 +104,7 @@ func keepPromise(p Promise, st *Standing) {
 	if p.Why != "" {
 		st.Why = p.Why
 	}
-	st.Members = p.Members
+	st.Members, st.Latest = p.Members, p.Latest
 	if p.Urgent {
 		st.Class = classUrgent
 	}

@@ -241,7 +241,7 @@ func (d deadlines) Stand(s Situation) []Standing {
 	out := make([]Standing, len(s.Jobs))
 	promises := d.Promises(s, d.preempt)
 	for i, p := range promises {
-		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members}
+		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members, Latest: p.Latest}
 		switch {
 		case p.Why == "":
 			st.Why = "no deadline"

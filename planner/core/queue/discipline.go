@@ -103,6 +103,9 @@ type Standing struct {
 	// Model is that of the GPUs, of those that the job names, which it is to have
 	// rather than the fastest that has room; "" is no wish.
 	Model string
+	// Latest is by when the job has to begin to keep a promise, for which others are
+	// displaced then where the order is preemptive; zero without one.
+	Latest time.Time
 	// Forgets: once the job is placed, what it has had so far is not held against
 	// it any more.
 	Forgets bool

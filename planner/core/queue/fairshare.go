@@ -1,7 +1,5 @@
 package queue
 
-import "strings"
-
 // Fair shares: of all queues the one goes next whose dominant share, by its
 // weight, is least, and below it the same. A queue's dominant share is that of
 // the resource of which it has the largest part (Ghodsi et al., Dominant
@@ -40,6 +38,8 @@ type fairNode struct {
 	asking  int
 	has     amounts
 	share   float64
+	// next is the job at it or below whose turn it is, while any asks.
+	next int
 	// wants is the resource that is dominant in what it has and asks next for.
 	wants int
 }
@@ -90,8 +90,8 @@ func (f *fairLine) Charged() {
 	}
 }
 
-// least is the child that asks and has the least share; among equals the one
-// that is first by name.
+// least is the child that asks and has the least share; among equals the one whose
+// next job comes first.
 func (f *fairLine) least(at int) int {
 	best := -1
 	for _, k := range f.tree.nodes[at].kids {
@@ -99,7 +99,7 @@ func (f *fairLine) least(at int) int {
 			continue
 		}
 		if best < 0 || f.nodes[k].share < f.nodes[best].share ||
-			f.nodes[k].share == f.nodes[best].share && strings.Compare(f.tree.nodes[k].path, f.tree.nodes[best].path) < 0 {
+			f.nodes[k].share == f.nodes[best].share && f.nodes[k].next < f.nodes[best].next {
 			best = k
 		}
 	}
@@ -132,8 +132,9 @@ func (f *fairLine) measure(at int) {
 	n.share /= config.weight
 	switch {
 	case next >= 0:
-		n.wants = f.nodes[next].wants
+		n.wants, n.next = f.nodes[next].wants, f.nodes[next].next
 	case len(n.waiting) > 0:
+		n.next = n.waiting[0]
 		more := n.has
 		for i := range more {
 			more[i] += float64(f.asks[n.waiting[0]][i])

@@ -109,3 +109,23 @@ func TestFairShareOfParentsThatCompete(t *testing.T) {
 		t.Error("n2/x goes first although n2 has four times as much as n1")
 	}
 }
+
+// Of queues with equal shares the one goes next whose next job comes first, not
+// whose name does; so it is for those below them too.
+func TestFairShareTies(t *testing.T) {
+	tree := NewTree(nil, nil)
+	paths := []string{"z/x", "a", "z/b", "a"}
+	var homes []Home
+	var asks []Vector
+	for _, path := range paths {
+		homes, asks = append(homes, tree.HomeOf(&model.Job{Queue: path})), append(asks, tree.Amount(1, 0, 0))
+	}
+	line := Policy{Order: OrderFairShare}.NewLine(NewLedger(tree), Vector{8, 0, 0}, homes, asks)
+	var got []int
+	for i, ok := line.Next(); ok; i, ok = line.Next() {
+		got = append(got, i)
+	}
+	if diff := cmp.Diff([]int{0, 1, 2, 3}, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}

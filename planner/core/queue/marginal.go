@@ -13,8 +13,17 @@ package queue
 const OrderMarginal = "marginal"
 
 func newMarginal(p Policy) Discipline {
-	return sizer{policy: p, key: work,
+	return sizer{policy: p, key: work, told: workWords,
 		worth: func(g *gangSize, k int, _ *Situation) float64 { return -g.seconds(k) }}
+}
+
+// workWords says what work goes by.
+func workWords(e *Entry) string {
+	needs := number(work(e)/3600) + " GPU-hours"
+	if !e.Left.Known {
+		return "taken to need " + needs + ", since nobody has said how long it runs"
+	}
+	return "may still need " + needs
 }
 
 // work is what a job may still need, in GPU-seconds. Nobody knows of one that has

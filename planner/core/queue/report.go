@@ -36,7 +36,12 @@ func (l *Ledger) Report(capacity Vector, waiting []Waiting) []model.QueueUse {
 		}
 		u := model.QueueUse{
 			Path: n.path, Guaranteed: l.tree.byName(n.guarantee, 1), Limit: l.tree.byName(n.limit, 0), Used: l.tree.byName(used, 1),
-			BorrowedGPUs: int(max(used[dimGPU]-n.guarantee[dimGPU], 0)), Waiting: jobs[at], WaitingGPUs: gpus[at], Share: shares.nodes[at].share,
+			Waiting: jobs[at], WaitingGPUs: gpus[at], Share: shares.nodes[at].share,
+		}
+		if l.tree.fallback == unlimited { // nobody is guaranteed anything, so nobody lends
+			u.Guaranteed[model.ResourceGPU] = 0
+		} else {
+			u.BorrowedGPUs = int(max(used[dimGPU]-n.guarantee[dimGPU], 0))
 		}
 		if n.limit[dimGPU] == unlimited {
 			delete(u.Limit, model.ResourceGPU)

@@ -26,3 +26,14 @@ func TestReport(t *testing.T) {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 }
+
+// Where no queue is configured nothing is guaranteed, so nothing is borrowed.
+func TestReportWithoutQueues(t *testing.T) {
+	tree := NewTree(nil, nil)
+	l, home := NewLedger(tree), tree.HomeOf(&model.Job{Queue: "team"})
+	l.Charge(home, tree.Amount(5, 0, 0), false)
+	want := []model.QueueUse{{Path: "team", Guaranteed: map[string]int{"gpu": 0}, Limit: map[string]int{}, Used: map[string]int{"gpu": 5}, Share: 0.25}}
+	if diff := cmp.Diff(want, l.Report(Vector{20, 100, 1000}, nil)); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}

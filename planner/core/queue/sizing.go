@@ -115,6 +115,8 @@ type sizer struct {
 	worth func(g *gangSize, k int, s *Situation) float64
 	// key is the order of those that wait, lower first.
 	key func(*Entry) float64
+	// told says the key of one that waits, nil if it is the same for all.
+	told func(*Entry) string
 }
 
 // Stand implements Discipline.
@@ -136,6 +138,9 @@ func (z sizer) Stand(s Situation) []Standing {
 	for _, i := range z.inOrder(s.Jobs) {
 		e := &s.Jobs[i]
 		out[i].Key = z.key(e)
+		if z.told != nil && !e.Running {
+			out[i].Why = z.told(e)
+		}
 		least := e.Asked
 		if e.elastic() {
 			least, out[i].Members = max(e.Min, 1)*e.GPUsPerMember, max(e.Min, 1)

@@ -94,6 +94,18 @@ func TestMarginal(t *testing.T) {
 	}
 }
 
+// What cannot be resized is told by what it goes.
+func TestMarginalSaysWhy(t *testing.T) {
+	unknown := rigid("u", 2, time.Hour, false)
+	unknown.Left.Known = false
+	got := newMarginal(Policy{}).Stand(Situation{GPUs: 6, Jobs: []Entry{rigid("r", 3, time.Hour, false), unknown}})
+	for i, want := range []string{"may still need 3 GPU-hours", "taken to need 2 GPU-hours, since nobody has said how long it runs"} {
+		if got[i].Why != want {
+			t.Errorf("%q, want %q", got[i].Why, want)
+		}
+	}
+}
+
 func TestGoodput(t *testing.T) {
 	tests := map[string]struct {
 		gpus int
@@ -201,7 +213,7 @@ func TestSizesFit(t *testing.T) {
 						used += e.Held
 					case n < e.Min || n > e.Max:
 						t.Fatalf("job %d is to have %d members, of %d to %d", i, n, e.Min, e.Max)
-					case e.Running || got[i].Why != "":
+					case e.Running || strings.Contains(got[i].Why, " members"): // its size was chosen
 						used += n * e.GPUsPerMember
 					}
 					if math.IsNaN(got[i].Key) || math.IsInf(got[i].Key, 0) {

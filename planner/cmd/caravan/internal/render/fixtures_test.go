@@ -31,6 +31,7 @@ var waiting = httpapi.Explain{
 	Action: model.ActionWait,
 	Detail: model.Detail{
 		Code: "no_domain", Level: "block", Domain: "b1", MembersWanted: 4, MembersFit: 3, FreeGPUs: 26, WantedGPUs: 32, Ahead: 1,
+		Basis:    "unknown: nobody says how long train-gang, sweep will run; set caravan_duration in them",
 		Filtered: map[string]int{"memory": 1, "draining": 2}, Held: []string{"gpu-3", "2c00e51a-1239-4f9e-ba0b-6fca15c0d968"},
 	},
 	Attempts: 2, RetryAfter: now.Add(time.Minute),

@@ -215,6 +215,9 @@ func detail(g *grid, s Style, action model.Action, d model.Detail) {
 	if action == model.ActionWait && d.WantedGPUs > 0 {
 		g.add("Free", count(d.FreeGPUs, "GPU")+" of the kind asked for")
 	}
+	if d.Basis != "" && d.Start.IsZero() { // a start that is known is in the reason
+		g.add("Start", d.Basis)
+	}
 	if d.Ahead > 0 {
 		g.add("Ahead", count(d.Ahead, "job"))
 	}
