@@ -54,10 +54,15 @@ func parse(src []byte, path string, env func(string) (string, bool), read func(s
 // parseFor reads a configuration, or a part of one, for a cluster with such
 // levels.
 func parseFor(src []byte, path string, levels []Level, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
+	return parseFrom(hcl.InitialPos, src, path, levels, env, read)
+}
+
+// parseFrom is parseFor for a text that starts at a position of its own.
+func parseFrom(start hcl.Pos, src []byte, path string, levels []Level, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
 	l := &loader{path: path}
 	var f fileConfig
 	if path != "" || len(src) > 0 {
-		file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
+		file, diags := hclsyntax.ParseConfig(src, path, start)
 		l.diags(diags)
 		if file != nil {
 			l.body, _ = file.Body.(*hclsyntax.Body)

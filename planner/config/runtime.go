@@ -20,22 +20,22 @@ import (
 // ParsePolicy reads one policy block. What it does not name has its default. The
 // error joins every fault, each with its line in the text called name.
 func ParsePolicy(src []byte, name string) (Policy, error) {
-	src = wrapped(src, name)
+	src, start := wrapped(src, name)
 	if err := only(src, name, "policy", 1); err != nil {
 		return Policy{}, err
 	}
 	none := func(string) (string, bool) { return "", false }
-	c, err := parse(src, name, none, func(string) ([]byte, error) { return nil, errors.New("no other file is read") })
+	c, err := parseFrom(start, src, name, Default().Levels, none, func(string) ([]byte, error) { return nil, errors.New("no other file is read") })
 	return c.Policy, err
 }
 
 // wrapped puts a policy block around what is only the inside of one, as the
 // documents show it. Lines keep their numbers.
-func wrapped(src []byte, name string) []byte {
+func wrapped(src []byte, name string) ([]byte, hcl.Pos) {
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 	body, ok := file.Body.(*hclsyntax.Body)
 	if diags.HasErrors() || !ok || len(body.Attributes) == 0 && len(body.Blocks) == 0 {
-		return src
+		return src, hcl.InitialPos
 	}
 	inside := reflect.TypeFor[filePolicy]()
 	known := map[string]bool{}
@@ -45,15 +45,15 @@ func wrapped(src []byte, name string) []byte {
 	}
 	for key := range body.Attributes {
 		if !known[key] {
-			return src
+			return src, hcl.InitialPos
 		}
 	}
 	for _, b := range body.Blocks {
 		if !known[b.Type] {
-			return src
+			return src, hcl.InitialPos
 		}
 	}
-	return slices.Concat([]byte("policy { "), src, []byte("\n}\n"))
+	return slices.Concat([]byte("policy {\n"), src, []byte("\n}\n")), hcl.Pos{Line: 0, Column: 1}
 }
 
 // ParseQueues reads queue blocks, any number of them.
