@@ -307,7 +307,7 @@ type who struct {
 }
 
 func (w who) minds(b *booking) bool {
-	return (w.foreseen || !b.foreseen) && (b.queue == "" || w.queue != b.queue) && !(b.kept && b.job == w.self)
+	return (w.foreseen || !b.foreseen) && (b.queue == "" || !below(w.queue, b.queue)) && !(b.kept && b.job == w.self)
 }
 
 // row is what of a node may be taken at a time by what then runs for so long:
@@ -332,8 +332,12 @@ func (a *ahead) row(node int32, at, runs time.Duration, w who) topo.Row {
 		if !meets(b) {
 			continue
 		}
-		row.Closed = row.Closed || b.closed
 		row.GPUs &^= b.claim.GPUs
+		if own := a.beyondHold(node, w.queue, b.job); b.closed && b.kept && own != 0 {
+			row.GPUs &= own
+		} else {
+			row.Closed = row.Closed || b.closed
+		}
 		if len(b.claim.Ports) > 0 {
 			row.Ports = topo.MergePorts(row.Ports, b.claim.Ports)
 		}

@@ -3,25 +3,25 @@ package core
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // Reservations are an operator's word and are booked before anything is decided:
 // maintenances, capacity for queues, and the starts of gangs.
 
-// setApart books what is set apart.
+// setApart books what is set apart: maintenances first, so that no capacity is
+// kept on nodes that are closed.
 func (c *cycle) setApart() {
 	if len(c.apart) == 0 {
 		return
 	}
 	a := c.openAhead()
 	c.uses = make([]model.ReservationUse, len(c.apart))
+	shares := map[int]*share{}
 	for i := range c.apart {
 		r, use := &c.apart[i], &c.uses[i]
 		*use = model.ReservationUse{Name: r.Name, Kind: r.Kind, State: "active", From: r.From, Until: r.Until}
@@ -45,10 +45,14 @@ func (c *cycle) setApart() {
 		case model.ReserveMaintenance:
 			a.maintain(r, use, nodes, from, until)
 		case model.ReserveCapacity:
-			a.keepCapacity(r, use, nodes, from, until)
+			shares[i] = &share{r: r, from: from, until: until, nodes: nodes}
 		case model.ReserveStart:
 			c.guarantee(r, use, from)
 		}
+	}
+	a.keepCapacity(shares)
+	if len(c.queuesApart) > 0 {
+		c.beginHolding() // what is kept is not free to all, so the two views differ
 	}
 }
 
@@ -114,20 +118,31 @@ func (a *ahead) maintain(r *model.Reservation, use *model.ReservationUse, nodes 
 			use.Reason = plural(len(nodes), "node") + " empty"
 		}
 	case from > 0:
-		use.Reason = fmt.Sprintf("still there when it begins, or nobody knows: %s; %s", a.jobList(use.Jobs), evictText(r))
+		use.Reason = fmt.Sprintf("still there when it begins, or nobody knows: %s; %s", a.jobList(use.Jobs), a.evictText(r, use.Jobs))
 	default:
-		use.Reason = fmt.Sprintf("it has begun, and still there: %s; %s", a.jobList(use.Jobs), evictText(r))
+		use.Reason = fmt.Sprintf("it has begun, and still there: %s; %s", a.jobList(use.Jobs), a.evictText(r, use.Jobs))
 	}
 	if r.Evict && from == 0 {
 		a.c.evicting = append(a.c.evicting, r)
 	}
 }
 
-func evictText(r *model.Reservation) string {
-	if r.Evict {
-		return "they are stopped then and queued again"
+// evictText says what becomes of those who are still there when it begins.
+func (a *ahead) evictText(r *model.Reservation, jobs []model.JobName) string {
+	if !r.Evict {
+		return "stop them, or set evict"
 	}
-	return "stop them, or set evict"
+	alone := slices.DeleteFunc(slices.Clone(jobs), func(n model.JobName) bool {
+		j := a.c.jobs[jobKey{n.Namespace, n.ID}]
+		return j != nil && j.Preempt != model.PreemptNever
+	})
+	switch {
+	case len(alone) == 0:
+		return "they are stopped then and queued again"
+	case len(alone) == len(jobs):
+		return "evict leaves them alone, since they may never be preempted or are not managed: stop them yourself"
+	}
+	return fmt.Sprintf("they are stopped then and queued again, but for %s: evict leaves alone what may never be preempted or is not managed, so stop that yourself", a.jobList(alone))
 }
 
 func (a *ahead) jobList(jobs []model.JobName) string {
@@ -152,96 +167,8 @@ func (a *ahead) overlooks(runs time.Duration) bool {
 	return runs < eternity && slices.ContainsFunc(a.minded, func(from time.Duration) bool { return from < runs })
 }
 
-// keepCapacity keeps GPUs for a queue: beside those that it uses, free ones, or
-// what becomes free. They are kept where the queue has most already.
-func (a *ahead) keepCapacity(r *model.Reservation, use *model.ReservationUse, nodes []int32, from, until time.Duration) {
-	if r.Level != "" && r.Domain == "" {
-		nodes = a.bestForQueue(r, nodes)
-	}
-	use.GPUs = r.GPUs
-	state := a.c.views[viewTrue].State
-	var order []int32
-	for _, node := range nodes {
-		use.Used += a.usedBy(node, r.Queue)
-		if !state.Row(node).Closed {
-			order = append(order, node)
-		}
-	}
-	free := func(node int32) int { return bits.OnesCount64(state.Row(node).GPUs) }
-	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(free(y), free(x)) })
-	left := max(0, r.GPUs-use.Used)
-	got := 0
-	for _, node := range order {
-		if left == 0 {
-			break
-		}
-		all := a.c.emptyRow(node).GPUs &^ a.maskOf(node, r.Queue)
-		mask := lowestOf(state.Row(node).GPUs, left)
-		got += bits.OnesCount64(mask)
-		mask |= lowestOf(all&^state.Row(node).GPUs, left-bits.OnesCount64(mask))
-		left -= bits.OnesCount64(mask)
-		if mask == 0 {
-			continue
-		}
-		a.book(node, booking{from: from, until: until, claim: topo.Claim{GPUs: mask}, name: "what is kept for queue " + r.Queue, queue: r.Queue})
-		a.c.keepClear(node)
-	}
-	use.Reason = fmt.Sprintf("queue %s uses %d, %d are free for it", r.Queue, use.Used, got)
-	switch missing := r.GPUs - use.Used - got; {
-	case left > 0:
-		use.Reason += fmt.Sprintf("; %d of %d are not there: keep fewer, or on more nodes", left, r.GPUs)
-	case missing > 0:
-		use.Reason += fmt.Sprintf(", %d more as soon as others have ended", missing)
-	}
-	a.c.queuesApart = append(a.c.queuesApart, r.Queue)
-}
-
-// lowestOf are the lowest bits of a mask, at most n.
-func lowestOf(mask uint64, n int) (out uint64) {
-	for ; mask != 0 && n > 0; n-- {
-		bit := mask & -mask
-		out, mask = out|bit, mask&^bit
-	}
-	return out
-}
-
 // below reports whether a job's queue is one, or below it.
 func below(path, queue string) bool { return path == queue || strings.HasPrefix(path, queue+"/") }
-
-// maskOf is what jobs of a queue hold of a node.
-func (a *ahead) maskOf(node int32, queue string) (mask uint64) {
-	for i := range a.c.held[node] {
-		h := &a.c.held[node][i]
-		if j := a.c.jobs[h.job]; j != nil && below(j.Queue, queue) {
-			mask |= h.gpus
-		}
-	}
-	return mask
-}
-
-func (a *ahead) usedBy(node int32, queue string) int { return bits.OnesCount64(a.maskOf(node, queue)) }
-
-// bestForQueue are the nodes of the domain in which a queue has, or could have,
-// most.
-func (a *ahead) bestForQueue(r *model.Reservation, nodes []int32) (best []int32) {
-	level, most := a.c.tree.LevelIndex(r.Level), -1
-	byDomain := map[int32][]int32{}
-	for _, node := range nodes {
-		if d := a.c.tree.DomainAt(node, level); d >= 0 {
-			byDomain[d] = append(byDomain[d], node)
-		}
-	}
-	for _, d := range a.c.tree.ByLevel[level] {
-		n := 0
-		for _, node := range byDomain[d] {
-			n += 2*a.usedBy(node, r.Queue) + bits.OnesCount64(a.c.views[viewTrue].State.Row(node).GPUs)
-		}
-		if len(byDomain[d]) > 0 && n > most {
-			best, most = byDomain[d], n
-		}
-	}
-	return best
-}
 
 // apartFor is the queue whose capacity a job may use, the nearest above it; "" if
 // there is none.
@@ -316,7 +243,7 @@ func (c *cycle) notBefore(g *gang) string {
 		case c.uses[i].State == "over":
 		case r.Kind == model.ReserveMaintenance && begins > r.Lead && begins < g.runs && g.runs < eternity:
 			names = append(names, fmt.Sprintf("maintenance %s from %s on, before which it would not end", r.Name, clock(r.From, c.now)))
-		case r.Kind == model.ReserveCapacity && begins < g.runs && g.queue != r.Queue:
+		case r.Kind == model.ReserveCapacity && begins < g.runs && !below(g.queue, r.Queue):
 			names = append(names, fmt.Sprintf("%s kept for queue %s", plural(r.GPUs, "GPU"), r.Queue))
 		}
 	}
@@ -353,7 +280,7 @@ func (c *cycle) besideApart(view int, g *gang) bool {
 	for node, list := range c.ahead.on {
 		row := *e.State.Row(node)
 		for i := range list {
-			if b := &list[i]; b.queue != "" && b.queue != g.queue {
+			if b := &list[i]; b.queue != "" && !below(g.queue, b.queue) {
 				row.GPUs &^= b.claim.GPUs
 			}
 		}

@@ -74,6 +74,7 @@ func TestTimesAndReservations(t *testing.T) {
 		shuffled.Nodes = rapid.Permutation(s.Nodes).Draw(t, "nodes")
 		shuffled.Jobs = rapid.Permutation(s.Jobs).Draw(t, "jobs")
 		shuffled.Allocs = rapid.Permutation(s.Allocs).Draw(t, "allocs")
+		shuffled.Reservations = rapid.Permutation(s.Reservations).Draw(t, "set apart")
 		if diff := cmp.Diff(plan, mustDecide(t, &shuffled, policy)); diff != "" {
 			t.Fatalf("plans differ (-given +shuffled):\n%s", diff)
 		}

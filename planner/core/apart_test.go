@@ -113,17 +113,17 @@ func TestCapacity(t *testing.T) {
 		used                   int
 	}{
 		"others keep off": {"b1 r1 n1 ....", "", "X 1x3 runs:1h\nY 1x2 runs:1h\nA 1x2 runs:9h", map[string]string{"A": "org/a/team"}, capacity(2),
-			"X ?; Y now; A now", "queue org/a uses 0, 2 are free for it", 0},
+			"X ?; Y now; A now", "queue org/a uses 0 of them, 2 are free for it", 0},
 		"what it uses counts": {"b1 r1 n1 a...", "a 50 1h", "X 1x2\nY 1x1", map[string]string{"a": "org/a"}, capacity(2),
-			"X now; Y ?", "queue org/a uses 1, 1 are free for it", 1},
-		"it uses more": {"b1 r1 n1 aaa.", "a 50 1h", "X 1x1", map[string]string{"a": "org/a"}, capacity(2), "X now", "queue org/a uses 3, 0 are free for it", 3},
+			"X now; Y ?", "queue org/a uses 1 of them, 1 are free for it", 1},
+		"it uses more": {"b1 r1 n1 aaa.", "a 50 1h", "X 1x1", map[string]string{"a": "org/a"}, capacity(2), "X now", "queue org/a uses 2 of them, 0 are free for it", 2},
 		"when others have ended": {"b1 r1 n1 bbb.", "b 50 1h runs:2h", "X 1x1 runs:1h\nA 1x2 runs:1h", map[string]string{"A": "org/a"}, capacity(2),
-			"X 1h; A 1h", "queue org/a uses 0, 1 are free for it, 1 more as soon as others have ended", 0},
-		"there are too few": {"b1 r1 n1 ..", "", "X 1x1", nil, capacity(3), "X ?", "queue org/a uses 0, 2 are free for it; 1 of 3 are not there: keep fewer, or on more nodes", 0},
+			"X 1h; A 1h", "queue org/a uses 0 of them, 1 are free for it, 1 more as soon as others have ended", 0},
+		"there are too few": {"b1 r1 n1 ..", "", "X 1x1", nil, capacity(3), "X ?", "queue org/a uses 0 of them, 2 are free for it; 1 of 3 are not there: keep fewer, or on more nodes", 0},
 		"in one rack": {"b1 r1 n1 ..\nb1 r2 n2 ..", "", "X 2x1 require:rack\nY 1x1", nil, capacity(2, func(r *model.Reservation) { r.Level = "rack" }),
-			"X now; Y ?", "queue org/a uses 0, 2 are free for it", 0},
+			"X now; Y ?", "queue org/a uses 0 of them, 2 are free for it", 0},
 		"later": {"b1 r1 n1 ..", "", "S 1x1 runs:1h\nL 1x1 runs:3h", nil, capacity(2, func(r *model.Reservation) { r.From = testNow.Add(2 * time.Hour) }),
-			"S now; L ?", "queue org/a uses 0, 2 are free for it", 0},
+			"S now; L ?", "queue org/a uses 0 of them, 2 are free for it", 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

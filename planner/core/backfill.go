@@ -52,7 +52,7 @@ func (c *cycle) keepClear(node int32) {
 }
 
 // keptNow notes what is kept for a gang from now on, until it starts.
-func (c *cycle) keptNow(j *model.Job, nodes []int32) {
+func (c *cycle) keptNow(j *model.Job, g *gang, nodes []int32) {
 	if !c.looksAhead() {
 		return
 	}
@@ -61,7 +61,7 @@ func (c *cycle) keptNow(j *model.Job, nodes []int32) {
 		now := c.views[viewNow].State.Row(node)
 		b := booking{until: eternity, closed: now.Owner != 0, kept: true, job: keyOf(j)}
 		if !b.closed {
-			row := a.row(node, 0, eternity, who{})
+			row := a.row(node, 0, eternity, who{queue: g.queue})
 			b.claim = topo.Claim{GPUs: row.GPUs &^ now.GPUs, Resources: minus(row.Free, now.Free), Ports: now.Ports}
 		}
 		a.book(node, b)
@@ -90,12 +90,7 @@ type lending struct {
 	seen int
 	// failed is the shortest run time with which gangs alike did not fit. What is
 	// free only becomes less in a cycle.
-	failed map[lateKey]time.Duration
-}
-
-type lateKey struct {
-	gang  possibleKey
-	queue string
+	failed map[possibleKey]time.Duration
 }
 
 // placeInTime places a gang that ends before those start who have reserved the
@@ -110,8 +105,7 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	}
 	a.sync()
 	key, plain := keyOfGang(g)
-	late := lateKey{key, g.queue}
-	if failed, asked := a.lent.failed[late]; plain && asked && g.runs >= failed {
+	if failed, asked := a.lent.failed[key]; plain && asked && g.runs >= failed {
 		return place.Result{}, false
 	}
 	e := a.lend(g.runs, g.queue)
@@ -120,7 +114,7 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	e.State.Revert(mark)
 	if !ok {
 		if plain {
-			a.lent.failed[late] = g.runs
+			a.lent.failed[key] = g.runs
 		}
 		return r, false
 	}
@@ -137,7 +131,7 @@ func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 		if a.booked[node] {
 			owner := row.Owner
 			row = a.row(node, 0, runs, who{queue: queue})
-			row.Owner = owner
+			row.Owner = a.ownerFor(node, owner, queue)
 		}
 		if old := e.State.Row(node); !sameRow(old, &row) {
 			e.State.Try(node, row)
@@ -146,7 +140,7 @@ func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 	changed, now, ok := all.Since(l.seen)
 	switch {
 	case !l.open:
-		l.open, l.failed = true, map[lateKey]time.Duration{}
+		l.open, l.failed = true, map[possibleKey]time.Duration{}
 		changed, now, ok = all.Since(a.c.opened)
 		for node := range a.on {
 			show(node)

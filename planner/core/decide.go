@@ -44,11 +44,13 @@ type cycle struct {
 	// blocked is set once a job waits for room and the policy is strict.
 	blocked string
 	// holds are the nodes kept by those who wait; takers what was admitted
-	// before the first of them.
+	// before the view without what is kept was brought up to date, which is
+	// truthful from then on.
 	holds []hold
 	// draining: a gang keeps nodes from everybody though others reserve times.
 	draining bool
 	takers   []taker
+	truthful bool
 	claims   map[possibleKey]claim
 	// epoch grows whenever something is taken or kept; waits are the answers
 	// given since to gangs that did not fit.
@@ -116,9 +118,8 @@ type waitAnswer struct {
 	// known: what follows holds for every gang alike.
 	known bool
 	wait  wait
-	// queue and beside are the gang's queue, where it has standing capacity, and
-	// what is set apart from it.
-	queue, beside string
+	// beside is what is set apart from the gang's queue.
+	beside string
 }
 
 // sharedWait is what single members were told that wait for a node together.
@@ -300,7 +301,7 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 	if g.landing != nil {
 		c.hasLanded(g.landing)
 	}
-	if len(c.holds) > 0 {
+	if c.truthful {
 		c.views[viewTrue].Take(g.unit, r.Placed)
 	} else {
 		c.takers = append(c.takers, taker{g.unit, r.Placed})

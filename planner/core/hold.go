@@ -57,15 +57,15 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 		return k
 	}
 	c.beginHolding()
+	undo := c.lookFor(g, why.view)
 	k, ok := c.keepSome(g, why.view)
 	if !ok {
-		if len(c.holds) == 0 {
-			c.views[viewTrue].State.Revert(c.marks[viewTrue])
-		}
+		undo()
 		return kept{}
 	}
 	c.holds = append(c.holds, hold{job: keyOf(j)})
-	c.keptNow(j, k.nodes)
+	c.keptNow(j, g, k.nodes)
+	undo()
 	c.epoch++
 	return k
 }
@@ -96,16 +96,17 @@ func (c *cycle) drain(j *model.Job, g *gang, nodes []int32) {
 		c.views[viewNow].State.Keep(node, int32(len(c.holds)))
 		ids[i] = c.tree.Nodes[node].Model.ID
 	}
-	c.keptNow(j, nodes)
+	c.keptNow(j, g, nodes)
 	c.ahead.keptUntil(j, ids, g.outlook.at)
 }
 
 // beginHolding brings the view without what is kept up to date, before the
 // first thing is kept.
 func (c *cycle) beginHolding() {
-	if len(c.holds) > 0 {
+	if c.truthful {
 		return
 	}
+	c.truthful = true
 	for _, t := range c.takers {
 		c.views[viewTrue].Take(t.unit, t.placed)
 	}

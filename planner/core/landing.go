@@ -281,7 +281,7 @@ func (c *cycle) land(l *landing) (place.Result, bool) {
 // hasLanded notes that a gang has got the place that was kept for it.
 func (c *cycle) hasLanded(l *landing) {
 	l.landed = true
-	if len(c.holds) > 0 {
+	if c.truthful {
 		c.release(c.views[viewTrue], l)
 	}
 }
@@ -341,7 +341,7 @@ func (c *cycle) settleMoves() {
 		return
 	}
 	for _, l := range y.leaving {
-		c.yields(l.hold)
+		c.yields(l.hold, "")
 	}
 	order := make([]int, len(y.plan))
 	for i := range order {
@@ -417,7 +417,7 @@ func (c *cycle) chargesAlike(old *yielder, d *destination) bool {
 // keepDestination keeps a place for a gang that this plan stops.
 func (c *cycle) keepDestination(d destination) []model.Member {
 	c.views[viewNow].Take(d.gang.unit, d.result.Placed)
-	if len(c.holds) > 0 {
+	if c.truthful {
 		c.views[viewTrue].Take(d.gang.unit, d.result.Placed)
 	} else {
 		c.takers = append(c.takers, taker{d.gang.unit, d.result.Placed})

@@ -38,13 +38,14 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 		g.use(at)
 	}
 	y, now := c.yield, c.views[viewNow]
+	defer c.lookFor(g, viewAhead)()
 	mark := now.State.Mark()
 	c.shun(g)
 	// What others have displaced is theirs first.
 	for _, others := range []bool{false, true} {
 		for _, l := range y.leaving {
 			if others == (l.to != jobKey{} && l.to != keyOf(j)) {
-				c.yields(l.hold)
+				c.yields(l.hold, g.queue)
 			}
 		}
 		if r, ok := now.Place(g.unit); ok {
@@ -88,9 +89,11 @@ func (y *yield) goingFrom(r place.Result) []jobKey {
 	return out
 }
 
-// yields gives back what somebody holds who leaves, but for what is promised.
-func (c *cycle) yields(h preempt.Hold) {
+// yields gives back what somebody holds who leaves, but for what is promised, or
+// kept for others than a queue.
+func (c *cycle) yields(h preempt.Hold, queue string) {
 	claim := h.Claim
+	claim.GPUs &^= c.keptFrom(h.Node, queue)
 	if p, ok := c.yield.promised[h.Node]; ok {
 		claim.GPUs &^= p.GPUs
 		claim.Ports = slices.DeleteFunc(slices.Clone(claim.Ports), func(port uint16) bool { return slices.Contains(p.Ports, port) })
@@ -112,7 +115,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 			if v.after >= 0 {
 				victim.After = at[v.after]
 			}
-			victim.Holds = y.unpromised(v.holds)
+			victim.Holds = c.unpromised(v.holds, g.queue)
 			if i+1 < len(y.gangs) && y.gangs[i+1].after == i {
 				at[i] = len(of)
 			}
@@ -144,7 +147,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	var m made
 	for _, v := range solution.Victims {
 		for _, h := range y.gangs[of[v]].holds {
-			c.yields(h)
+			c.yields(h, g.queue)
 		}
 		m.now = append(m.now, of[v])
 		m.cost = m.cost.Plus(y.gangs[of[v]].cost)
@@ -155,16 +158,16 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	return m, ok
 }
 
-// unpromised are holds without what somebody else is to have of them. They may be
-// the same list.
-func (y *yield) unpromised(holds []preempt.Hold) []preempt.Hold {
+// unpromised are holds without what somebody else is to have of them, or is kept
+// for others than a queue. They may be the same list.
+func (c *cycle) unpromised(holds []preempt.Hold, queue string) []preempt.Hold {
 	out := holds
 	for i, h := range holds {
-		if p, ok := y.promised[h.Node]; ok {
+		if gone := h.Claim.GPUs & (c.yield.promised[h.Node].GPUs | c.keptFrom(h.Node, queue)); gone != 0 {
 			if &out[0] == &holds[0] {
 				out = slices.Clone(holds)
 			}
-			out[i].Claim.GPUs &^= p.GPUs
+			out[i].Claim.GPUs &^= gone
 		}
 	}
 	return out

@@ -188,7 +188,7 @@ func (c *cycle) findMoves(j *model.Job, g *gang) (made, string) {
 	for range maxCompactRounds {
 		problem.Victims = problem.Victims[:0]
 		for _, i := range of {
-			problem.Victims = append(problem.Victims, preempt.Victim{Holds: c.yield.unpromised(k.movers[i].holds), Cost: k.movers[i].cost.Total(), After: -1})
+			problem.Victims = append(problem.Victims, preempt.Victim{Holds: c.unpromised(k.movers[i].holds, g.queue), Cost: k.movers[i].cost.Total(), After: -1})
 		}
 		if len(of) == 0 {
 			break
@@ -257,7 +257,7 @@ func (c *cycle) rehouse(g *gang, into domainFit, movers []int) (m made, stuck []
 	defer now.State.Revert(mark)
 	for _, i := range movers {
 		for _, h := range k.movers[i].holds {
-			c.yields(h)
+			c.yields(h, g.queue)
 		}
 	}
 	var ok bool

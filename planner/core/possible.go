@@ -30,6 +30,8 @@ type possibleKey struct {
 	topology model.Topology
 	within   int32
 	apart    bool
+	// queue is the one for which capacity is kept that they may use.
+	queue string
 }
 
 // maxKeyParts is up to how many groups gangs are compared with others.
@@ -87,7 +89,7 @@ func keyOfGang(g *gang) (possibleKey, bool) {
 	if g.grown > 0 || len(u.Parts) > maxKeyParts || u.Only != nil || len(u.Taken)+len(u.TakenByPart) > 0 || slices.ContainsFunc(u.Quotas, func(q place.Quota) bool { return len(q.Used) > 0 }) {
 		return possibleKey{}, false
 	}
-	key := possibleKey{topology: u.Topology, within: u.Within, apart: u.Apart}
+	key := possibleKey{topology: u.Topology, within: u.Within, apart: u.Apart, queue: g.queue}
 	copy(key.parts[:], u.Parts)
 	return key, true
 }

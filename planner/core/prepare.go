@@ -156,7 +156,8 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
 	p.levels, p.queues, p.demands, p.regions = s.Levels, s.Queues, s.History.Demands, s.Regions
-	p.apart, p.apartNodes = s.Reservations, nil
+	p.apart, p.apartNodes = slices.Clone(s.Reservations), nil
+	slices.SortFunc(p.apart, func(a, b model.Reservation) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // build derives everything from the nodes, jobs and allocs.

@@ -45,7 +45,7 @@ func (c *cycle) findUnblock(j *model.Job, g *gang) {
 	mark := c.views[viewNow].State.Mark()
 	defer c.views[viewNow].State.Revert(mark)
 	for _, l := range c.yield.leaving {
-		c.yields(l.hold)
+		c.yields(l.hold, g.queue)
 	}
 	m, ok := c.displace(j, g)
 	if !ok {

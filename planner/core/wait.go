@@ -81,7 +81,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
 	plain = plain && !c.mayPreempt(j, g)
 	beside := c.notBefore(g)
-	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.queue == g.queue && a.beside == beside {
+	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.beside == beside {
 		return a.wait
 	}
 	if s, cl := c.shares[key], c.claims[key]; plain && s.known && s.epoch == c.epoch && s.node == cl.node && cl.left > 0 {
@@ -94,7 +94,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	switch {
 	case !plain:
 	case w.detail.Held == nil:
-		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w, queue: g.queue, beside: beside}
+		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w, beside: beside}
 	case epoch == c.epoch: // it shares what is kept already
 		c.shares[key] = sharedWait{waitAnswer{epoch: epoch, known: true, wait: w}, c.claims[key].node}
 	}
@@ -133,7 +133,9 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	}
 	if text := c.notBefore(g); text != "" && (why.code == codeBehind || c.placeable(truth, g)) {
 		w.detail.Code, w.reason = codeBehind, fmt.Sprintf("needs %s%s, which would fit, but not beside %s", g.wants(), g.where(), text)
-		if w.forRoom && c.policy.Backfills() {
+		// What is kept for other queues it does not keep from them; what a maintenance
+		// will close would lie idle.
+		if w.forRoom && (c.policy.Backfills() || len(c.queuesApart) > 0 && !c.ahead.overlooks(g.runs)) {
 			w.detail.Held = c.nodeIDs(c.keep(j, g, why).nodes)
 		}
 		return w
@@ -190,7 +192,7 @@ func (g *gang) blocker(e *place.Engine) int {
 
 // truth is the view without what is kept for those who wait.
 func (c *cycle) truth() *place.Engine {
-	if len(c.holds) == 0 {
+	if !c.truthful {
 		return c.views[viewNow]
 	}
 	return c.views[viewTrue]
