@@ -177,6 +177,9 @@ func (b backend) Explain(namespace, id string) (httpapi.Explain, bool) {
 			e.Placement = placed(last.decision.Members, v)
 		}
 	}
+	if would := b.d.decisions.wouldOf(namespace, id); would != "" && b.d.cfg.ObserveOnly {
+		e.Reason = strings.TrimPrefix(e.Reason+"; "+would, "; ")
+	}
 	if beside, known, _ := b.d.decisions.get(namespace, observe.CanaryID(id)); known && observe.CanariesWait(m.Record) && beside.specHash == m.SpecHash {
 		e.Reason += "; the canaries wait: " + cmp.Or(beside.problem, beside.decision.Reason)
 	}

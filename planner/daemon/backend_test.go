@@ -263,3 +263,34 @@ func TestReleaseSaysWhatItMeans(t *testing.T) {
 		})
 	}
 }
+
+// Who only observes says what would become of jobs that run.
+func TestExplainWhatWouldBe(t *testing.T) {
+	d, _ := testDaemon(t, job("a"), job("b"))
+	d.cfg.ObserveOnly = true
+	if _, err := d.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	plan := &model.Plan{
+		Preemptions: []model.Preemption{{Namespace: "default", Job: "a", Action: model.ActionPreempt, Members: make([]model.Member, 2), Reason: "gives way to x"}},
+		Resizes:     []model.Resize{{Namespace: "default", Job: "b", Action: model.ActionGrow, From: 2, To: 4, Reason: "n1 is idle"}},
+	}
+	d.decisions.record(d.view.Load(), plan, nil)
+	for id, want := range map[string]string{
+		"a": "would give up 2 of its members if the planner did not only observe: gives way to x",
+		"b": "would grow from 2 to 4 members if the planner did not only observe: n1 is idle",
+	} {
+		if e, _ := (backend{d}).Explain("default", id); !strings.HasSuffix(e.Reason, want) {
+			t.Errorf("%s: %q, want %q", id, e.Reason, want)
+		}
+	}
+	d.cfg.ObserveOnly = false
+	if e, _ := (backend{d}).Explain("default", "b"); strings.Contains(e.Reason, "would") {
+		t.Errorf("a planner that acts says %q", e.Reason)
+	}
+	d.cfg.ObserveOnly = true
+	d.decisions.record(d.view.Load(), new(model.Plan), nil)
+	if e, _ := (backend{d}).Explain("default", "b"); strings.Contains(e.Reason, "would") {
+		t.Errorf("of the plan before it says %q", e.Reason)
+	}
+}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -30,8 +31,11 @@ type decided struct {
 // decisions remembers the last decision on every job. It is a memory for
 // people: nothing is decided by it, and another planner does not miss it.
 type decisions struct {
-	mu      sync.Mutex
-	byJob   map[jobKey]*decided
+	mu    sync.Mutex
+	byJob map[jobKey]*decided
+	// would is what the last plan does to jobs that run, as half a sentence for
+	// those who only observe.
+	would   map[jobKey]string
 	at      time.Time
 	changed chan struct{} // closed and replaced when a plan was carried out
 }
@@ -84,7 +88,7 @@ func (d *decisions) record(v *observe.View, plan *model.Plan, problems map[jobKe
 			next[key] = &decided{at: v.Taken, specHash: m.SpecHash, problem: problem}
 		}
 	}
-	d.byJob, d.at = next, v.Taken
+	d.byJob, d.would, d.at = next, wouldBe(plan), v.Taken
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
@@ -99,6 +103,45 @@ func (d *decisions) get(namespace, id string) (decided, bool, <-chan struct{}) {
 		return decided{}, false, d.changed
 	}
 	return *e, true, d.changed
+}
+
+// wouldBe says what becomes of jobs that run where a plan is carried out.
+func wouldBe(plan *model.Plan) map[jobKey]string {
+	out := map[jobKey]string{}
+	add := func(namespace, id, what, reason string) {
+		key := jobKey{namespace, id}
+		if out[key] != "" {
+			out[key] += "; "
+		}
+		out[key] += "would " + what + " if the planner did not only observe: " + reason
+	}
+	for i := range plan.Preemptions {
+		p := &plan.Preemptions[i]
+		add(p.Namespace, p.Job, fmt.Sprintf("%s %d of its members", wouldDo(p.Action), len(p.Members)), p.Reason)
+	}
+	for i := range plan.Resizes {
+		r := &plan.Resizes[i]
+		add(r.Namespace, r.Job, fmt.Sprintf("%s from %d to %d members", r.Action, r.From, r.To), r.Reason)
+	}
+	return out
+}
+
+// wouldDo is what a job does with the members that stop.
+func wouldDo(a model.Action) string {
+	switch a {
+	case model.ActionShrink:
+		return "shrink by"
+	case model.ActionMove:
+		return "move"
+	}
+	return "give up"
+}
+
+// wouldOf is what would become of a job, "" if nothing.
+func (d *decisions) wouldOf(namespace, id string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.would[jobKey{namespace, id}]
 }
 
 func (d *decisions) last() time.Time {

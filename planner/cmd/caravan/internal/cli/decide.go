@@ -28,24 +28,28 @@ type decided struct {
 
 func (a *app) decideCommand() *cobra.Command {
 	var policy core.Policy
+	var whole bool
 	cmd := &cobra.Command{
 		Use:   "decide SNAPSHOT",
 		Short: "Decide on a snapshot of a cluster, offline",
 		Long: `Decide reads a snapshot (docs/snapshot.md describes it) and prints what the
-planner would decide on it: one decision for each job that waits. SNAPSHOT may
-be - for standard input. A planner's own snapshot is at /caravan/v1/snapshot.`,
+planner would decide on it: one decision for each job that waits, then who gives
+way and which elastic gangs get another size. With --json it prints the decisions,
+with --plan all of the plan, as JSON. SNAPSHOT may be - for standard input. A
+planner's own snapshot is at /caravan/v1/snapshot.`,
 		Example: "  caravan decide --json cluster.json\n  curl -s $CARAVAN_ADDR/caravan/v1/snapshot | caravan decide -",
 		Args:    args(1, 1, "one snapshot"),
 		RunE: func(_ *cobra.Command, argv []string) error {
-			return a.decide(argv[0], policy)
+			return a.decide(argv[0], policy, whole)
 		},
 	}
 	cmd.Flags().StringVar(&policy.Order, "policy", config.DefaultOrder, "the queue's `order`: "+strings.Join(queue.Orders(), ", "))
 	cmd.Flags().BoolVar(&policy.Strict, "strict", false, "nobody passes a job that waits for room")
+	cmd.Flags().BoolVar(&whole, "plan", false, "print the whole plan, as JSON")
 	return cmd
 }
 
-func (a *app) decide(name string, policy core.Policy) error {
+func (a *app) decide(name string, policy core.Policy, whole bool) error {
 	if err := policy.Validate(); err != nil {
 		return usage("%w", err)
 	}
@@ -60,6 +64,10 @@ func (a *app) decide(name string, policy core.Policy) error {
 	plan, err := core.Decide(snapshot, policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	if whole {
+		a.json = true
+		return a.print(plan, nil)
 	}
 	out := []decided{}
 	for _, d := range plan.Decisions {
@@ -76,6 +84,12 @@ func (a *app) decide(name string, policy core.Policy) error {
 		for _, n := range snapshot.Nodes {
 			s.Nodes[n.ID] = n.Name
 		}
-		return render.Decisions(w, s, plan.Decisions)
+		if err := render.Decisions(w, s, plan.Decisions); err != nil {
+			return err
+		}
+		if err := render.Preemptions(w, s, plan.Preemptions); err != nil {
+			return err
+		}
+		return render.Resizes(w, s, plan.Resizes)
 	})
 }

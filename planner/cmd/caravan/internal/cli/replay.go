@@ -154,6 +154,9 @@ func (a *app) replay(name string, r *recording.Recording, policy core.Policy) er
 		if err := render.Preemptions(w, s, plan.Preemptions); err != nil {
 			return err
 		}
+		if err := render.Resizes(w, s, plan.Resizes); err != nil {
+			return err
+		}
 		return render.Differences(w, s, differences, r.Plan != nil)
 	})
 	if err == nil && out.Compared && len(differences) > 0 {

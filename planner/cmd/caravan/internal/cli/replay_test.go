@@ -62,6 +62,8 @@ func TestReplay(t *testing.T) {
 		"an unknown order":  {stdin: replaySnapshot, args: []string{"replay", "--policy", "best", "-"}, wantCode: 2, wantErr: []string{`order "best": want one of`}},
 		"no recording":      {stdin: `{"recording":2}`, args: []string{"replay", "-"}, wantCode: 1, wantErr: []string{"recording 2: want 1"}},
 		"a broken snapshot": {stdin: `{"nodes":[]}`, args: []string{"replay", "-"}, wantCode: 1, wantErr: []string{"now"}},
+		"decisions only":    {stdin: replaySnapshot, args: []string{"decide", "--json", "-"}, wantOut: []string{"[\n  {\n    \"job\": "}},
+		"the whole plan":    {stdin: replaySnapshot, args: []string{"decide", "--plan", "-"}, wantOut: []string{"{\n", "\"decisions\": [\n"}},
 		"no such file":      {args: []string{"replay", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
 	}
 	for name, test := range tests {

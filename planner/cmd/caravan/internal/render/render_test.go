@@ -90,6 +90,9 @@ func views() map[string]view {
 				{Namespace: "research", Job: "big", Action: model.ActionWait, Reason: "needs 4 whole nodes; 1 is free", Detail: waiting.Detail},
 			})
 		},
+		"resizes": func(w io.Writer, s Style) error {
+			return Resizes(w, s, []model.Resize{{Namespace: "research", Job: "sweep", Action: model.ActionGrow, From: 2, To: 4, Reason: "grows from 2 to 4 members"}})
+		},
 		"decisions-none": func(w io.Writer, s Style) error { return Decisions(w, s, nil) },
 		"released-none":  func(w io.Writer, s Style) error { return Released(w, s, httpapi.ReleaseResult{}) },
 	}

@@ -26,6 +26,22 @@ func Preemptions(w io.Writer, s Style, list []model.Preemption) error {
 	return g.write(w, "")
 }
 
+// Resizes writes which elastic gangs get another size.
+func Resizes(w io.Writer, s Style, list []model.Resize) error {
+	if len(list) == 0 {
+		return nil
+	}
+	g := newGrid("JOB", "HOW", "FROM", "TO", "REASON")
+	for i := range list {
+		r := &list[i]
+		g.add(s.paint(bold, Name(r.Namespace, r.Job)), string(r.Action), fmt.Sprint(r.From), fmt.Sprint(r.To), r.Reason)
+	}
+	if _, err := fmt.Fprintln(w, "\n"+s.paint(bold, "Other sizes")); err != nil {
+		return err
+	}
+	return g.write(w, "")
+}
+
 // Differences writes where a plan differs from the one that was recorded.
 func Differences(w io.Writer, s Style, list []recording.Difference, recorded bool) error {
 	switch {
