@@ -169,3 +169,21 @@ func TestStartGuarantee(t *testing.T) {
 		t.Errorf("use %+v", use)
 	}
 }
+
+// A gang that grows does not do so where it would run into a maintenance.
+func TestGrowthKeepsClearOfMaintenance(t *testing.T) {
+	for runs, want := range map[time.Duration]string{3 * time.Hour: "n3", time.Hour: "n2"} {
+		s := draw(t, "b1 r1 n1 a\nb1 r1 n2 .\nb1 r2 n3 .")
+		describe(t, s, "a 50 1h elastic:1")
+		s.Jobs[0].Duration = runs
+		s.Jobs[0].Groups[0].Count, s.Jobs[0].Groups[0].Max = 2, 4
+		s.Reservations = []model.Reservation{maintenance(2*time.Hour, time.Hour, 0, "n2")}
+		plan := mustDecide(t, s, Policy{})
+		if len(plan.Decisions) != 1 || len(plan.Decisions[0].Members) != 1 {
+			t.Fatalf("runs %s: %+v", runs, plan.Decisions)
+		}
+		if got := plan.Decisions[0].Members[0].Node; got != want {
+			t.Errorf("runs %s: grows on %s, want %s", runs, got, want)
+		}
+	}
+}

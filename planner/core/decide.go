@@ -286,7 +286,7 @@ func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 		}
 	}
 	if g.grown > 0 {
-		return c.placeNear(g)
+		return c.growNear(g)
 	}
 	result, ok := c.views[viewNow].Place(g.unit)
 	if !ok && plain {

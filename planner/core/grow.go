@@ -122,6 +122,23 @@ func (c *cycle) placeNear(g *gang) (place.Result, bool) {
 	}
 }
 
+// growNear places the members by which a gang grows, not where they would still
+// run when a maintenance begins.
+func (c *cycle) growNear(g *gang) (place.Result, bool) {
+	if c.ahead == nil || !c.ahead.overlooks(g.runs) {
+		return c.placeNear(g)
+	}
+	now := c.views[viewNow]
+	mark := now.State.Mark()
+	c.shun(g)
+	result, ok := c.placeNear(g)
+	now.State.Revert(mark)
+	if ok {
+		now.Take(g.unit, result.Placed)
+	}
+	return result, ok
+}
+
 // growthReason is put before the reason of a decision on gangs that run.
 func growthReason(gangs []gang, action model.Action) string {
 	has, wants := 0, 0
