@@ -28,9 +28,18 @@ func (c *cycle) keepSpares() {
 	if policy.SparesPer != "" && level < 0 {
 		return
 	}
+	// A node that a gang comes back to is no spare, though nothing is there any more.
+	seats := map[int32]bool{}
+	for _, j := range c.jobsOf(someReplaced) {
+		for _, b := range c.comebacks(j) {
+			for i := range b.seats {
+				seats[b.seats[i].placed.Node] = true
+			}
+		}
+	}
 	var idle []int32
 	for node := int32(len(c.tree.Nodes)) - 1; node >= 0; node-- {
-		if c.idle(node) {
+		if c.idle(node) && !seats[node] {
 			idle = append(idle, node)
 		}
 	}
