@@ -36,8 +36,8 @@ func (l *loader) mergeBackfill(b *queue.Backfill, f *fileBackfill) {
 
 func (l *loader) checkBackfill(p *queue.Policy) {
 	if modes := queue.BackfillModes[:]; p.Backfill.Mode != "" && !slices.Contains(modes, p.Backfill.Mode) {
-		l.fault("policy.backfill.mode", p.Backfill.Mode, fmt.Sprintf("want one of %s; leave it out for %s with the order %s, and off with others",
-			strings.Join(modes, ", "), queue.BackfillEasy, queue.OrderBackfill))
+		l.fault("policy.backfill.mode", p.Backfill.Mode, fmt.Sprintf("want one of %s; leave it out for %s with the order %s, %s with %s, and off with others",
+			strings.Join(modes, ", "), queue.BackfillConservative, queue.OrderCaravan, queue.BackfillEasy, queue.OrderBackfill))
 	}
 	if p.Backfill.Depth < 0 || p.Backfill.Depth > maxMaxHolds {
 		l.fault("policy.backfill.depth", p.Backfill.Depth, fmt.Sprintf("want 1 to %d, or 0 for the mode's own", maxMaxHolds))
