@@ -20,7 +20,7 @@ func (r *run) act(a Action) error {
 	case a.Act == Hold && (j.phase == waiting || j.phase == holding):
 		return r.hold(a)
 	case a.Act == Drop && j.phase == holding:
-		r.log(a.Job, EventStop, nil, 0)
+		r.log(a.Job, EventStop, j.pieces, 0)
 		r.release(a.Job)
 		j.phase = waiting
 		r.ledger.wait(j.GPUs, 1)
@@ -73,6 +73,8 @@ func (r *run) hold(a Action) error {
 		return fmt.Errorf("job %s: %d GPUs: it asks for %d", j.ID, j.placed, j.GPUs)
 	case j.placed == j.GPUs:
 		r.begin(a.Job)
+	default:
+		r.log(a.Job, EventResize, j.pieces, 0)
 	}
 	return nil
 }
@@ -85,6 +87,7 @@ func (r *run) begin(i int) {
 	load := 0.0
 	if j.first < 0 {
 		j.first = r.now
+		j.apart = r.gauges.apart(j.GPUs) - j.apart
 	} else {
 		j.again += wait
 		load = r.Restart.Seconds(j.GPUs)
@@ -93,7 +96,7 @@ func (r *run) begin(i int) {
 	r.busy += j.placed
 	j.saved = j.left
 	r.pace(i)
-	r.log(i, EventStart, j.pieces, j.speed)
+	r.logSpeed(i, EventStart)
 }
 
 // pace sets a running job's speed by its place, and when it will be done.
@@ -112,9 +115,8 @@ func (r *run) stop(i int) {
 	j := &r.jobs[i]
 	j.advance(r.now)
 	j.phase = leaving
-	j.stops++
 	j.turn++
-	r.log(i, EventStop, j.pieces, j.speed)
+	r.log(i, EventResize, j.pieces, 0)
 	r.calendar.add(event{at: r.now + r.Restart.Seconds(j.GPUs), what: stopped, of: i, turn: j.turn})
 }
 
@@ -136,6 +138,6 @@ func (r *run) resize(a Action) error {
 	j.begins = max(j.begins, r.now+2*r.Restart.Seconds(j.GPUs))
 	j.saved = j.left
 	r.pace(a.Job)
-	r.log(a.Job, EventResize, j.pieces, j.speed)
+	r.logSpeed(a.Job, EventResize)
 	return nil
 }

@@ -46,6 +46,7 @@ type run struct {
 	jobs     []job
 	ledger   *ledger
 	meter    meter
+	gauges   gauges
 	// planned is when the next decision is due; never if none is.
 	planned, decided float64
 	open             int // jobs that are not done
@@ -70,6 +71,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 	if r.Speed == nil {
 		r.Speed = Even{}
 	}
+	r.gauges = newGauges(s.Jobs, s.Cluster.PerNode)
 	for i := range s.Jobs {
 		r.jobs[i] = newJob(s.Jobs[i])
 		if s.Estimates != nil {
@@ -112,6 +114,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 func (r *run) advance(to float64) {
 	if to > r.now {
 		r.meter.pass(r, to)
+		r.gauges.pass(r.ledger, r.now, to, r.meter.horizon)
 		r.series.take(r, to)
 		r.now = to
 	}
@@ -124,6 +127,10 @@ func (r *run) handle(e event) error {
 	case finished:
 		if j := &r.jobs[e.of]; j.phase == running && j.turn == e.turn {
 			return r.finish(e.of)
+		}
+	case loaded:
+		if j := &r.jobs[e.of]; j.phase == running && j.turn == e.turn {
+			r.log(e.of, EventResize, j.pieces, j.speed)
 		}
 	case stopped:
 		if j := &r.jobs[e.of]; j.phase == leaving && j.turn == e.turn {
@@ -151,6 +158,8 @@ func (r *run) ask(at float64) {
 func (r *run) submit(i int) error {
 	j := &r.jobs[i]
 	j.phase, j.asked = waiting, r.now
+	j.apart, j.presence = r.gauges.apart(j.GPUs), r.gauges.presence
+	r.gauges.present++
 	r.ledger.wait(j.GPUs, 1)
 	r.log(i, EventSubmit, nil, 0)
 	r.ask(r.now)
@@ -162,7 +171,9 @@ func (r *run) finish(i int) error {
 	j.advance(r.now)
 	j.left = 0
 	j.phase, j.ended = done, r.now
-	r.log(i, EventFinish, j.pieces, j.speed)
+	j.presence = r.gauges.presence - j.presence
+	r.gauges.present--
+	r.log(i, EventFinish, j.pieces, 0)
 	r.release(i)
 	r.open--
 	if r.Progress != nil && r.open%64 == 0 {
@@ -225,6 +236,8 @@ func (r *run) give(pieces []Piece) {
 }
 
 func (r *run) left(i int) error {
+	r.jobs[i].stops++
+	r.log(i, EventStop, r.jobs[i].pieces, 0)
 	r.release(i)
 	r.wait(i)
 	r.ask(r.now)
@@ -281,7 +294,7 @@ func (r *run) unborn() int {
 
 // outcome sums up.
 func (r *run) outcome() *Outcome {
-	return &Outcome{jobs: r.jobs, meter: r.meter, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
+	return &Outcome{jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
 }
 
 func (r *run) nodesOf(pieces []Piece) int {

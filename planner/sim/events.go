@@ -10,6 +10,8 @@ const (
 	// finished: a job's work is done, if it has run on undisturbed since the
 	// event was made.
 	finished
+	// loaded: a job has loaded its state and works; only the log is told of it.
+	loaded
 	// stopped: what was told to stop has saved its state and left its GPUs.
 	stopped
 	// decide: it is time to decide again.

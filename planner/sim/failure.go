@@ -23,10 +23,12 @@ func (r *run) fail(node int, down bool) error {
 			r.crash(i)
 		}
 		r.ledger.set(node, 0)
+		r.logNode(node, EventDown)
 		r.calendar.add(event{at: r.now + r.rng.ExpFloat64()*r.Failures.Repair, what: repaired, of: node})
 	} else {
 		r.ledger.set(node, 1<<len(r.Cluster.Nodes[node].GPUs)-1)
 		r.failLater(node)
+		r.logNode(node, EventUp)
 	}
 	r.ask(r.now)
 	return r.Scheduler.Fail(r.now, node, down, victims)
@@ -35,17 +37,19 @@ func (r *run) fail(node int, down bool) error {
 // crash stops a job without a checkpoint: it goes on from its last one.
 func (r *run) crash(i int) {
 	j := &r.jobs[i]
-	if j.phase == running {
-		j.advance(r.now)
+	j.lately = 0
+	if j.phase == running || j.phase == leaving {
+		j.advance(r.now) // who leaves works no more, and had not saved its state yet
 		every := r.Checkpoints.interval(j.GPUs, r.nodesOf(j.pieces), r.Restart, r.Failures)
 		back := j.saved
-		if worked := r.now - j.begins; worked > 0 && every > 0 {
+		if worked := j.since - j.begins; worked > 0 && every > 0 {
 			back = max(j.left, j.saved-math.Floor(worked/every)*every*j.speed)
 		}
-		j.lost += (back - j.left) * float64(j.GPUs)
+		j.lately = back - j.left
+		j.lost += j.lately * float64(j.GPUs)
 		j.left = back
 	}
-	r.log(i, EventFail, j.pieces, j.speed)
+	r.log(i, EventFail, j.pieces, 0)
 	r.release(i)
 	r.wait(i)
 }

@@ -50,8 +50,15 @@ type job struct {
 	// waited is how long it has waited to run, and again how much of that came
 	// after it had run.
 	waited, again float64
+	// apart is how much of the wait before the first start passed while as many
+	// GPUs were free, but not where the gang fits; presence is the integral of the
+	// number of jobs over its time in the system. Until the first start, and the
+	// end, they are what the gauges showed at the submission.
+	apart, presence float64
 	// held are the GPU-seconds that it has had, lost those whose work was lost.
 	held, lost float64
+	// lately is the work that the last failure lost, in seconds at full speed.
+	lately float64
 	// began is when it got its GPUs, the last time.
 	began float64
 	// spanned is since when it has exactly the GPUs that it has.

@@ -7,17 +7,29 @@ import (
 	"io"
 )
 
-// The kinds of events.
+// The kinds of events. With every event a job has exactly the GPUs that the event
+// names from then on, and works at its speed, until the job's next one; after
+// stop, finish and fail it has none.
 const (
 	EventSubmit = "submit"
-	EventStart  = "start"
-	EventStop   = "stop"
+	// EventStart: the whole gang has its GPUs. The speed is 0 while it loads its
+	// state; a resize to the same GPUs tells that it works.
+	EventStart = "start"
+	// EventStop: it has given its GPUs up, its state saved, or, if it never
+	// started, what its first members held. It waits again.
+	EventStop = "stop"
+	// EventResize: its GPUs, its speed, or both are other ones. Before a start it
+	// tells what members hold that wait for the others.
 	EventResize = "resize"
 	EventFinish = "finish"
-	EventFail   = "fail"
+	// EventFail: a node under it failed. It waits again.
+	EventFail = "fail"
+	// EventDown and EventUp are of nodes: no job can be there in between.
+	EventDown = "down"
+	EventUp   = "up"
 )
 
-// Event is a line of the log: enough, with the trace, to compute every metric
+// Event is a line of the log: enough, with the cluster, to compute every metric
 // again.
 type Event struct {
 	// At is the time in seconds from the start.
@@ -27,8 +39,51 @@ type Event struct {
 	// GPUs are those that the job has from now on, as NODE:INDEX; with stop,
 	// finish and fail those that it had.
 	GPUs []string `json:"gpus"`
-	// Speed is the part of its best speed at which the job works there.
+	// Speed is at what part of its best speed the job works from now on.
 	Speed float64 `json:"speed"`
+	// Lost is the work that a failure lost, in seconds at the best speed.
+	Lost float64 `json:"lost_s,omitempty"`
+	// Asks is what a job is that is submitted.
+	Asks *Asks `json:"asks,omitempty"`
+	// Node is the one that is down or up again.
+	Node string `json:"node,omitempty"`
+}
+
+// Asks is what a submitted job asks for.
+type Asks struct {
+	GPUs int `json:"gpus"`
+	Min  int `json:"min_gpus,omitempty"`
+	Max  int `json:"max_gpus,omitempty"`
+	// Duration is how long it works on its GPUs at the best speed, Estimate how
+	// long it is thought to, 0 if nobody knows; in seconds.
+	Duration float64 `json:"duration_s"`
+	Estimate float64 `json:"estimate_s,omitempty"`
+	Deadline float64 `json:"deadline_s,omitempty"`
+	Queue    string  `json:"queue,omitempty"`
+	Class    string  `json:"class,omitempty"`
+	Model    string  `json:"model,omitempty"`
+}
+
+// logNode tells of a node that fails or comes back.
+func (r *run) logNode(node int, kind string) {
+	if r.Log != nil {
+		r.Log(Event{At: r.now, Event: kind, GPUs: []string{}, Node: r.Cluster.Nodes[node].ID})
+	}
+}
+
+// logSpeed tells at what speed a job works from now on, and when it will work if
+// it loads its state first.
+func (r *run) logSpeed(i int, kind string) {
+	if r.Log == nil {
+		return
+	}
+	j := &r.jobs[i]
+	if j.begins <= r.now {
+		r.log(i, kind, j.pieces, j.speed)
+		return
+	}
+	r.log(i, kind, j.pieces, 0)
+	r.calendar.add(event{at: j.begins, what: loaded, of: i, turn: j.turn})
 }
 
 func (r *run) log(i int, kind string, pieces []Piece, speed float64) {
@@ -36,6 +91,12 @@ func (r *run) log(i int, kind string, pieces []Piece, speed float64) {
 		return
 	}
 	e := Event{At: r.now, Event: kind, Job: r.jobs[i].ID, GPUs: []string{}, Speed: speed}
+	if j := &r.jobs[i]; kind == EventSubmit {
+		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model}
+	}
+	if kind == EventFail {
+		e.Lost = r.jobs[i].lately
+	}
 	for _, p := range pieces {
 		for _, g := range p.GPUs {
 			e.GPUs = append(e.GPUs, fmt.Sprintf("%s:%d", r.Cluster.Nodes[p.Node].ID, g))

@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Metrics is what came of a run. Times are in seconds, parts between 0 and 1;
+// docs/simulator.md says how they are measured.
+type Metrics struct {
+	UtilisationAllocated  float64 `json:"utilisation_allocated"`
+	UtilisationBusy       float64 `json:"utilisation_busy"`
+	UtilisationProductive float64 `json:"utilisation_productive"`
+	UtilisationBound      float64 `json:"utilisation_bound"`
+	JCTMean               float64 `json:"jct_mean_s"`
+	JCTP50                float64 `json:"jct_p50_s"`
+	JCTP99                float64 `json:"jct_p99_s"`
+	JCTP999               float64 `json:"jct_p999_s"`
+	JCTMax                float64 `json:"jct_max_s"`
+	JCTWeighted           float64 `json:"jct_gpu_weighted_s"`
+	JCTMeanBound          float64 `json:"jct_mean_bound_s"`
+	JCTP99Bound           float64 `json:"jct_p99_bound_s"`
+	JCTWeightedBound      float64 `json:"jct_gpu_weighted_bound_s"`
+	QueueMean             float64 `json:"queue_mean_s"`
+	QueueP95              float64 `json:"queue_p95_s"`
+	// The three parts of QueueMean: others have, or were given, the GPUs; they are
+	// free, but not together; nodes are being rented.
+	QueueFairShare     float64 `json:"queue_fair_share_mean_s"`
+	QueueFragmentation float64 `json:"queue_fragmentation_mean_s"`
+	QueueProvisioning  float64 `json:"queue_provisioning_mean_s"`
+	// RequeueMean is what a job waited after it had run, over all jobs of the
+	// cohort, and RequeueP95 over those that did.
+	RequeueMean     float64 `json:"requeue_mean_s"`
+	RequeueP95      float64 `json:"requeue_p95_s"`
+	InteractiveP95  float64 `json:"interactive_start_p95_s"`
+	FreeFillable    float64 `json:"free_fillable"`
+	FreeFragmented  float64 `json:"free_fragmented"`
+	FreeIndivisible float64 `json:"free_indivisible"`
+	// FreeFGD is the part of all GPUs that is free and of no use to a member drawn
+	// from the trace (Weng et al., Beware of Fragmentation, ATC'23).
+	FreeFGD        float64 `json:"free_fgd"`
+	CostPerRun     float64 `json:"cost_per_run"`
+	CostPerRunBusy float64 `json:"cost_per_run_busy"`
+	// Finish-time fairness is ρ (Mahajan et al., Themis, NSDI'20).
+	FairnessMean float64 `json:"finish_time_fairness_mean"`
+	FairnessP99  float64 `json:"finish_time_fairness_p99"`
+	FairnessMax  float64 `json:"finish_time_fairness_max"`
+	Preemptions  int     `json:"preemptions"`
+	GPUHoursLost float64 `json:"gpu_hours_lost"`
+	Unfinished   int     `json:"unfinished"`
+	Jobs         int     `json:"jobs"`
+	Cohort       int     `json:"cohort"`
+	MakespanS    float64 `json:"makespan_s"`
+	DecideMean   float64 `json:"decide_mean_us"`
+	Decisions    int     `json:"decisions"`
+	Sizes        []Part  `json:"by_size"`
+	Queues       []Part  `json:"by_queue"`
+}
+
+// Part are some jobs of the cohort.
+type Part struct {
+	// Name is of a range of GPUs, "1", "2-8", "9-64" or "65+", or of a queue.
+	Name     string  `json:"name"`
+	Jobs     int     `json:"jobs"`
+	JCTMean  float64 `json:"jct_mean_s"`
+	JCTP99   float64 `json:"jct_p99_s"`
+	QueueP95 float64 `json:"queue_p95_s"`
+}
+
+// sizeClasses are the upper bounds of the size classes.
+var sizeClasses = []struct {
+	name string
+	most int
+}{{"1", 1}, {"2-8", 8}, {"9-64", 64}, {"65+", math.MaxInt}}
+
+// Outcome is one run, ended.
+type Outcome struct {
+	jobs    []job
+	meter   meter
+	useless float64
+	cluster Cluster
+	end     float64
+	samples []Sample
+	spans   []Span
+}
+
+// cohort are the jobs whose completion times count: those submitted in the
+// middle half of [0, T], when the cluster is neither filling nor draining.
+func (o *Outcome) cohort() []*job {
+	var out []*job
+	for i := range o.jobs {
+		if at := o.jobs[i].Submit; 0.25*o.meter.horizon <= at && at <= 0.75*o.meter.horizon {
+			out = append(out, &o.jobs[i])
+		}
+	}
+	return out
+}
+
+// gpuHour is the price of an owned GPU for an hour; only ratios to it count.
+const gpuHour = 1.0
+
+// Metrics computes all of them.
+func (o *Outcome) Metrics() Metrics {
+	m := &o.meter
+	whole := float64(m.gpus) * m.horizon
+	out := Metrics{
+		UtilisationAllocated: part(m.allocated, whole), UtilisationBusy: part(m.busy, whole), UtilisationProductive: part(m.productive, whole),
+		UtilisationBound: part(o.bound(), whole),
+		FreeFillable:     part(m.fillable, whole), FreeFragmented: part(m.fragmented, whole), FreeIndivisible: part(m.indivisible, whole),
+		FreeFGD: part(o.useless, whole), Jobs: len(o.jobs), MakespanS: o.end, Decisions: m.decisions,
+	}
+	if m.decisions > 0 {
+		out.DecideMean = float64(m.deciding.Microseconds()) / float64(m.decisions)
+	}
+	held := 0.0
+	for i := range o.jobs {
+		j := &o.jobs[i]
+		out.Preemptions += j.stops
+		out.GPUHoursLost += j.lost / 3600
+		held += j.held
+		if j.phase != done {
+			out.Unfinished++
+		}
+	}
+	// The fleet is owned for as long as the jobs need, or used by the hour.
+	out.CostPerRun = gpuHour * float64(m.gpus) * o.end / 3600 / float64(len(o.jobs))
+	out.CostPerRunBusy = gpuHour * held / 3600 / float64(len(o.jobs))
+	o.times(&out)
+	return out
+}
+
+// times fills in what is known of the cohort's jobs one by one.
+func (o *Outcome) times(out *Metrics) {
+	cohort := o.cohort()
+	out.Cohort = len(cohort)
+	if len(cohort) == 0 {
+		return
+	}
+	var jct, queue, apart, again, interactive, fairness []float64
+	work, weighted, requeued := 0.0, 0.0, 0.0
+	for _, j := range cohort {
+		took := j.ended - j.Submit
+		jct, queue, apart = append(jct, took), append(queue, j.first-j.Submit), append(apart, j.apart)
+		work += j.Work()
+		weighted += took * j.Work()
+		requeued += j.again
+		if j.again > 0 {
+			again = append(again, j.again)
+		}
+		fairness = append(fairness, j.fairness(o.meter.gpus))
+		if j.GPUs == 1 && (j.Class == "interactive" || j.Class == "" && j.Duration <= interactiveMost) {
+			interactive = append(interactive, j.first-j.Submit)
+		}
+	}
+	n := float64(len(cohort))
+	out.JCTMean, out.QueueMean, out.RequeueMean = mean(jct), mean(queue), requeued/n
+	out.QueueFragmentation = mean(apart)
+	out.QueueFairShare = out.QueueMean - out.QueueFragmentation - out.QueueProvisioning
+	out.JCTWeighted = weighted / work
+	out.JCTP50, out.JCTP99, out.JCTP999, out.JCTMax = Quantile(jct, 0.5), Quantile(jct, 0.99), Quantile(jct, 0.999), Quantile(jct, 1)
+	out.QueueP95 = Quantile(queue, 0.95)
+	out.FairnessMean, out.FairnessP99, out.FairnessMax = mean(fairness), Quantile(fairness, 0.99), Quantile(fairness, 1)
+	if len(again) > 0 {
+		out.RequeueP95 = Quantile(again, 0.95)
+	}
+	if len(interactive) > 0 {
+		out.InteractiveP95 = Quantile(interactive, 0.95)
+	}
+	b := boundsOf(cohort, o.meter.gpus)
+	out.JCTMeanBound, out.JCTP99Bound, out.JCTWeightedBound = b.mean, b.p99, b.weighted
+	out.Sizes, out.Queues = bySize(cohort), byQueue(cohort)
+}
+
+// fairness is Themis's ρ: the time in the system, by what it would have been in a
+// cluster of its own with an equal part of the GPUs, for as many jobs as were
+// there on average meanwhile. What asks for more than that part takes the longer
+// there.
+func (j *job) fairness(gpus int) float64 {
+	took := j.ended - j.Submit
+	jobs := max(1, j.presence/took)
+	return took / (j.Duration * max(1, float64(j.GPUs)*jobs/float64(gpus)))
+}
+
+// interactiveMost is up to how long a job of one GPU counts as interactive where
+// its trace says no class, in seconds.
+const interactiveMost = 3600
+
+func bySize(cohort []*job) []Part {
+	var out []Part
+	least := 0
+	for _, class := range sizeClasses {
+		var some []*job
+		for _, j := range cohort {
+			if least < j.GPUs && j.GPUs <= class.most {
+				some = append(some, j)
+			}
+		}
+		least = class.most
+		if len(some) > 0 {
+			out = append(out, partOf(class.name, some))
+		}
+	}
+	return out
+}
+
+// byQueue lists the queues, if the jobs have any, those with most jobs first.
+func byQueue(cohort []*job) []Part {
+	queues := map[string][]*job{}
+	for _, j := range cohort {
+		if j.Queue != "" {
+			queues[j.Queue] = append(queues[j.Queue], j)
+		}
+	}
+	out := []Part{}
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		out = append(out, partOf(name, queues[name]))
+	}
+	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	return out
+}
+
+func partOf(name string, list []*job) Part {
+	var jct, queue []float64
+	for _, j := range list {
+		jct, queue = append(jct, j.ended-j.Submit), append(queue, j.first-j.Submit)
+	}
+	return Part{Name: name, Jobs: len(list), JCTMean: mean(jct), JCTP99: Quantile(jct, 0.99), QueueP95: Quantile(queue, 0.95)}
+}
+
+// bound is the most work that any schedule can have done by T, in GPU-seconds: up
+// to any time s no more than what the jobs let be done if each had its GPUs from
+// the start, and after s no more than the cluster can do.
+func (o *Outcome) bound() float64 {
+	type change struct{ at, rate float64 }
+	changes := make([]change, 0, 2*len(o.jobs))
+	for i := range o.jobs {
+		j := &o.jobs[i]
+		rate := float64(j.widest())
+		changes = append(changes, change{j.Submit, rate}, change{j.Submit + j.shortest(), -rate})
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	gpus, horizon := float64(o.meter.gpus), o.meter.horizon
+	best := gpus * horizon
+	done, rate, at := 0.0, 0.0, 0.0
+	for _, c := range changes {
+		to := min(c.at, horizon)
+		done += rate * (to - at)
+		at = to
+		best = min(best, done+gpus*(horizon-at))
+		rate += c.rate
+		if c.at >= horizon {
+			break
+		}
+	}
+	return min(best, done+rate*(horizon-at))
+}
+
+func part(a, of float64) float64 {
+	if of <= 0 {
+		return 0
+	}
+	return a / of
+}
+
+func mean(list []float64) float64 {
+	sum := 0.0
+	for _, x := range list {
+		sum += x
+	}
+	return sum / float64(len(list))
+}
+
+// Quantile is the smallest value of a list that at least that part of it does
+// not exceed.
+func Quantile(list []float64, part float64) float64 {
+	sorted := slices.Clone(list)
+	slices.Sort(sorted)
+	at := int(math.Ceil(part*float64(len(sorted)))) - 1
+	return sorted[max(0, min(at, len(sorted)-1))]
+}
