@@ -39,6 +39,8 @@ type config struct {
 	PlannerCAFile    string   `codec:"planner_ca_file"`
 	PlannerCertFile  string   `codec:"planner_cert_file"`
 	PlannerKeyFile   string   `codec:"planner_key_file"`
+	// Sharing says which GPUs several tasks use in turn.
+	Sharing []sharing `codec:"sharing"`
 	// MockSeed makes the UUIDs of simulated GPUs; "" is the host's name.
 	MockSeed string `codec:"mock_seed"`
 	// MockMIG divides simulated GPUs, see nvml.ParseMIG.
@@ -66,6 +68,7 @@ func configSchema() *hclspec.Spec {
 		"planner_ca_file":    attr("planner_ca_file", "string", `""`),
 		"planner_cert_file":  attr("planner_cert_file", "string", `""`),
 		"planner_key_file":   attr("planner_key_file", "string", `""`),
+		"sharing":            sharingSchema(),
 		"mock_seed":          attr("mock_seed", "string", `""`),
 		"mock_mig":           attr("mock_mig", "list(string)", "[]"),
 		"mock_faults":        attr("mock_faults", "string", `""`),
@@ -93,6 +96,9 @@ type settings struct {
 	// divides: idle GPUs are divided as the planners say.
 	divides  bool
 	planners planners
+
+	// sharing are the blocks about GPUs that are shared.
+	sharing []sharing
 
 	ignoredXIDs   []uint64
 	ignoredFaults []health.Kind
@@ -131,6 +137,10 @@ func (c config) validate() (settings, error) {
 	s.planners = planners{c.PlannerAddresses, c.PlannerCAFile, c.PlannerCertFile, c.PlannerKeyFile}
 	if s.divides {
 		s.planners.validate(fail)
+	}
+	s.sharing = c.Sharing
+	for i, block := range c.Sharing {
+		block.validate(i, fail)
 	}
 	for i, x := range c.IgnoredXIDs {
 		if x < 1 || x > 1<<31 {

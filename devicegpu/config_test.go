@@ -34,7 +34,7 @@ func TestConfigKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultConfig()
-	want.IgnoredGPUIDs, want.IgnoredXIDs, want.IgnoredFaults, want.MockMIG = []string{}, []int64{}, []string{}, []string{}
+	want.IgnoredGPUIDs, want.IgnoredXIDs, want.IgnoredFaults, want.MockMIG, want.Sharing = []string{}, []int64{}, []string{}, []string{}, []sharing{}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("defaults in Go (-) and in the schema (+):\n%s", d)
 	}
@@ -71,6 +71,22 @@ func TestSetConfigRefuses(t *testing.T) {
 		planner_addresses = ["10.0.0.1:4656", "https://p:4656/x"]
 		planner_cert_file = "/c"`)
 	for _, want := range []string{`planner_addresses[0] = "10.0.0.1:4656": want http://HOST:PORT`, `planner_addresses[1]`, `planner_cert_file = "/c", planner_key_file = "": want both or none`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+	err = configure(t, p, `
+		source = "mock:dgxh100"
+		sharing {
+		  slices     = 1
+		  count      = -1
+		  memory_mib = -5
+		  mps_pipe   = "nvidia-mps"
+		  gpus       = ["GPU-1", ""]
+		  models     = [" H100"]
+		}
+		sharing { slices = 33 }`)
+	for _, want := range []string{"sharing[0].slices = 1: want 2 to 32", "sharing[0].count = -1", "sharing[0].memory_mib = -5", `sharing[0].mps_pipe = "nvidia-mps": want the absolute path`, `sharing[0].gpus[1] = ""`, `sharing[0].models[0] = " H100"`, "sharing[1].slices = 33"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)
 		}

@@ -172,13 +172,15 @@ func (p *Plugin) obey(ctx context.Context, cfg settings, changed chan<- struct{}
 	}
 }
 
-// known are the UUIDs of the GPUs, whole or divided.
+// known are the UUIDs of the GPUs, whole or divided; shared ones stay as they are.
 func (p *Plugin) known() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []string
-	for _, g := range p.inventory.Matrix.GPUs {
-		out = append(out, g.UUID)
+	for i, g := range p.inventory.Matrix.GPUs {
+		if p.inventory.GPUs[i].Sharing == nil {
+			out = append(out, g.UUID)
+		}
 	}
 	return out
 }
@@ -200,6 +202,8 @@ func (p *Plugin) divideAs(w wanted) bool {
 		why = fmt.Sprintf("%d instances: a GPU has at most %d", len(w.Profiles), maxInstances)
 	case p.inventory.GPUs[at].Unhealthy != "":
 		why = "it is unhealthy: " + p.inventory.GPUs[at].Unhealthy
+	case p.inventory.GPUs[at].Sharing != nil:
+		why = "it is shared by time slices, as the plugin's configuration has it"
 	case given && p.now().Sub(since) < lately:
 		why = fmt.Sprintf("a task was given it %s ago", p.now().Sub(since).Round(time.Second))
 		again = since.Add(lately)

@@ -42,6 +42,8 @@ func TestDocumentation(t *testing.T) {
 		[]string{envCUDADevices, envCUDAOrder, envNVIDIADevices, envIMEXChannels, envNCCLTopology, envROCmDevices, envBusIDs, imexChannel},
 		controlNodes, rivals,
 		[]string{topology.AttrInstances, topology.AttrDivisions, "mig_profile", "mig_slices", "mig_multiprocessors"},
+		[]string{topology.AttrShares, "shared_slices", "shared_memory", envSlice, envSlices, envMemory, envMPSPipe, envMPSMemory, envMPSThreads},
+		slices.Sorted(fields[sharing]()),
 		statNames(),
 	)
 	for _, k := range health.Kinds() {

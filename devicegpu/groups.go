@@ -19,8 +19,9 @@ const (
 )
 
 // Groups makes Nomad's device groups of an inventory: one per vendor and model
-// of whole GPUs, and one per vendor, model and profile of MIG instances, in the
-// order of their first member.
+// of whole GPUs, one per vendor, model and profile of MIG instances, and one per
+// vendor, model and number of slices of shared GPUs, in the order of their first
+// member.
 func Groups(inv nvml.Inventory, simulated bool) ([]device.Group, error) {
 	all := units(inv)
 	if len(all) == 0 {
@@ -73,9 +74,16 @@ func makeGroup(inv nvml.Inventory, key groupKey, of []unit) (device.Group, error
 	}
 	a := attributes{}
 	a.addModel(inv, gpus)
-	if of[0].whole() {
+	var err error
+	switch {
+	case of[0].whole():
 		a.addLinks(inv, gpus)
-	} else if err := a.addInstances(inv, of); err != nil {
+	case of[0].shared():
+		err = a.addShares(inv, of)
+	default:
+		err = a.addInstances(inv, of)
+	}
+	if err != nil {
 		return g, err
 	}
 	a.addPlace(inv.Matrix, gpus)

@@ -21,7 +21,7 @@ const ncclDefaultDir = "/run/nomad-device-caravan"
 // addNCCLTopology writes a topology file of the GPUs and shows it to the task.
 // It stands at the same path inside and outside of the task, so that tasks
 // that are not isolated find it, too. MIG instances cannot reach one another,
-// so they get none.
+// so they get none; who has a slice uses one GPU.
 func addNCCLTopology(r *device.Reservation, inv nvml.Inventory, of []unit, dir string) error {
 	if dir == "" {
 		return nil

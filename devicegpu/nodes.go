@@ -37,7 +37,7 @@ func deviceNodes(inv nvml.Inventory, of []unit, exists func(string) bool) []devi
 		if minor := inv.GPUs[u.gpu].Minor; minor != nil {
 			add(fmt.Sprintf("/dev/nvidia%d", *minor), "rwm")
 		}
-		if !u.whole() {
+		if u.instance >= 0 {
 			for _, n := range inv.GPUs[u.gpu].Instances[u.instance].Caps {
 				add(migNodes+strconv.Itoa(n), "r")
 			}

@@ -58,6 +58,8 @@ type Plugin struct {
 	dividing  map[string]bool
 	divisions map[string]topology.Division
 	inUse     map[string]time.Duration
+	// shared are the GPUs that are offered in slices.
+	shared map[string]shared
 }
 
 // Option changes how the plugin works.
@@ -71,7 +73,7 @@ func WithSource(open func(nvml.Spec) (nvml.Source, error)) Option {
 // New makes the plugin. It does nothing until it is configured.
 func New(log hclog.Logger, options ...Option) *Plugin {
 	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists, dir: ownDir(), now: time.Now,
-		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}, inUse: map[string]time.Duration{}}
+		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}, inUse: map[string]time.Duration{}, shared: map[string]shared{}}
 	for _, o := range options {
 		o(p)
 	}
@@ -110,6 +112,7 @@ func (p *Plugin) SetConfig(_ context.Context, cfg base.Config) error {
 	p.cfg, p.source = s, nvml.Guard(source, patience)
 	p.tracker = health.New(s.ignoredXIDs, s.ignoredFaults)
 	p.inventory, p.scanned = nvml.Inventory{}, false
+	clear(p.shared)
 	return nil
 }
 
@@ -210,7 +213,7 @@ func (p *Plugin) scan() {
 	}
 	inv = without(inv, cfg.ignored)
 	p.tracker.Look(inv)
-	p.inventory, p.scanned = settle(p.inventory, inv, p.tracker), true
+	p.inventory, p.scanned = share(settle(p.inventory, inv, p.tracker), cfg.sharing, p.shared), true
 	inv = p.inventory
 	complaints := slices.Clone(inv.Problems)
 	complaints = append(complaints, Neighbours(p.dir)...)

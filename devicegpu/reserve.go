@@ -48,11 +48,15 @@ func (p *Plugin) Reserve(_ context.Context, ids []string) (device.Reservation, e
 	if err != nil {
 		return device.Reservation{}, fmt.Errorf("reserve GPUs: %w", err)
 	}
+	if err := oneSlice(inv, of); err != nil {
+		return device.Reservation{}, fmt.Errorf("reserve GPUs: %w", err)
+	}
 	if err := p.beingDivided(inv, of); err != nil {
 		return device.Reservation{}, fmt.Errorf("reserve GPUs: %w", err)
 	}
 	of = inOrder(inv, of)
 	r := device.Reservation{Env: environment(inv, of)}
+	addSharing(&r, inv, of)
 	if !source.Simulated() {
 		if ids := busIDs(inv, of); ids != "" {
 			r.Env[envBusIDs] = ids
@@ -74,7 +78,7 @@ func environment(inv nvml.Inventory, of []unit) map[string]string {
 	uuids := make([]string, 0, len(of))
 	amd := false
 	for _, u := range of {
-		uuids = append(uuids, u.id(inv))
+		uuids = append(uuids, u.driverID(inv))
 		amd = amd || inv.GPUs[u.gpu].Vendor == vendorAMD
 	}
 	all := strings.Join(uuids, ",")

@@ -70,27 +70,25 @@ func (p *Plugin) sendStats(before figures, send func([]device.GroupStats) error)
 }
 
 func groupStats(inv nvml.Inventory, before, now figures) []device.GroupStats {
-	byID := map[string]unit{}
+	byID := map[string][]unit{}
 	for _, u := range units(inv) {
-		byID[u.id(inv)] = u
+		byID[u.driverID(inv)] = append(byID[u.driverID(inv)], u)
 	}
 	var out []device.GroupStats
 	index := map[groupKey]int{}
 	for _, s := range now.samples {
-		u, ok := byID[s.UUID]
-		if !ok {
-			continue
+		for _, u := range byID[s.UUID] {
+			key := u.key(inv)
+			if _, ok := index[key]; !ok {
+				index[key] = len(out)
+				out = append(out, device.GroupStats{Vendor: key.vendor, Type: deviceType, Name: key.name, Instances: map[string]device.Stats{}})
+			}
+			g := inv.GPUs[u.gpu]
+			if u.instance >= 0 {
+				g = nvml.GPU{MemoryMiB: g.Instances[u.instance].MemoryMiB}
+			}
+			out[index[key]].Instances[u.id(inv)] = stats(g, before.of(s.UUID), s, now.at, now.at.Sub(before.at))
 		}
-		key := u.key(inv)
-		if _, ok := index[key]; !ok {
-			index[key] = len(out)
-			out = append(out, device.GroupStats{Vendor: key.vendor, Type: deviceType, Name: key.name, Instances: map[string]device.Stats{}})
-		}
-		g := inv.GPUs[u.gpu]
-		if !u.whole() {
-			g = nvml.GPU{MemoryMiB: g.Instances[u.instance].MemoryMiB}
-		}
-		out[index[key]].Instances[s.UUID] = stats(g, before.of(s.UUID), s, now.at, now.at.Sub(before.at))
 	}
 	return out
 }

@@ -4,42 +4,62 @@ import (
 	"strings"
 
 	"github.com/caravan-sched/caravan/devicegpu/nvml"
+	"github.com/caravan-sched/caravan/devicegpu/topology"
 )
 
-// unit is what Nomad hands out: a whole GPU, or an instance of a divided one.
+// unit is what Nomad hands out: a whole GPU, an instance of a divided one, or a
+// time slice of a shared one.
 type unit struct {
 	gpu int
-	// instance is the index of the MIG instance, -1 for the whole GPU.
+	// instance is the index of the MIG instance, -1 for none.
 	instance int
+	// slice is the number of the time slice, -1 for none.
+	slice int
 }
 
 // units lists the inventory's units. A divided GPU is not one of them, only
-// its instances are.
+// its instances are, and of a shared one its slices.
 func units(inv nvml.Inventory) []unit {
 	var out []unit
 	for i, g := range inv.GPUs {
-		if !g.Divided() {
-			out = append(out, unit{i, -1})
-			continue
-		}
-		for k := range g.Instances {
-			out = append(out, unit{i, k})
+		switch {
+		case g.Divided():
+			for k := range g.Instances {
+				out = append(out, unit{i, k, -1})
+			}
+		case g.Sharing != nil:
+			for k := range g.Sharing.Slices {
+				out = append(out, unit{i, -1, k})
+			}
+		default:
+			out = append(out, unit{i, -1, -1})
 		}
 	}
 	return out
 }
 
-func (u unit) whole() bool { return u.instance < 0 }
+func (u unit) whole() bool { return u.instance < 0 && u.slice < 0 }
 
+func (u unit) shared() bool { return u.slice >= 0 }
+
+// id is the device's ID in Nomad.
 func (u unit) id(inv nvml.Inventory) string {
-	if u.whole() {
+	if u.shared() {
+		return topology.SliceID(inv.Matrix.GPUs[u.gpu].UUID, u.slice)
+	}
+	return u.driverID(inv)
+}
+
+// driverID is the driver's UUID of what the task is to see.
+func (u unit) driverID(inv nvml.Inventory) string {
+	if u.instance < 0 {
 		return inv.Matrix.GPUs[u.gpu].UUID
 	}
 	return inv.GPUs[u.gpu].Instances[u.instance].UUID
 }
 
 func (u unit) unhealthy(inv nvml.Inventory) string {
-	if u.whole() {
+	if u.instance < 0 {
 		return inv.GPUs[u.gpu].Unhealthy
 	}
 	return inv.GPUs[u.gpu].Instances[u.instance].Unhealthy
@@ -49,11 +69,17 @@ func (u unit) unhealthy(inv nvml.Inventory) string {
 type groupKey struct{ vendor, name string }
 
 // key names the group as nomad-device-nvidia does: by the driver's name for
-// the GPU or the instance.
+// the GPU or the instance; that of slices tells the share, too.
 func (u unit) key(inv nvml.Inventory) groupKey {
 	name := inv.Matrix.GPUs[u.gpu].Model
-	if !u.whole() {
+	switch {
+	case u.instance >= 0:
 		name = inv.GPUs[u.gpu].Instances[u.instance].Model
+	case u.shared():
+		if strings.TrimSpace(clean(name)) == "" {
+			name = unknownModel
+		}
+		name = sharedName(strings.TrimSpace(name), inv.GPUs[u.gpu].Sharing.Slices)
 	}
 	key := groupKey{clean(inv.GPUs[u.gpu].Vendor), strings.TrimSpace(clean(name))}
 	if key.vendor == "" {

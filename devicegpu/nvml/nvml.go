@@ -61,6 +61,9 @@ type GPU struct {
 	Instances []Instance `json:"instances,omitempty"`
 	// Partial is set when the driver did not tell all of the Instances.
 	Partial bool `json:"-"`
+	// Sharing is set when the GPU is offered in slices. It is the operator's to
+	// say, and not a source's.
+	Sharing *Sharing `json:"-"`
 
 	MemoryMiB *uint64 `json:"memory_mib,omitempty"`
 	BAR1MiB   *uint64 `json:"bar1_mib,omitempty"`
@@ -81,6 +84,16 @@ type GPU struct {
 
 // Divided reports whether the GPU is in MIG mode.
 func (g GPU) Divided() bool { return g.MIG != nil && *g.MIG }
+
+// Sharing is how a GPU is shared by tasks that use it in turn.
+type Sharing struct {
+	// Slices is by how many.
+	Slices int
+	// MemoryMiB is how much of its memory each is told to use, 0 if unknown.
+	MemoryMiB uint64
+	// MPSPipe is the folder by which tasks reach NVIDIA's MPS daemon; "" without.
+	MPSPipe string
+}
 
 // Instance is a MIG instance: a compute instance within a GPU instance.
 type Instance struct {
