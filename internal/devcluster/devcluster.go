@@ -29,6 +29,9 @@ type Spec struct {
 	// Bind is the loopback address; "" is 127.0.0.1. Ports are free ones.
 	Bind  string
 	Nodes []Node
+	// Region is the cluster's Nomad region; "" is "global". Clusters of several
+	// regions are joined with Member.Federate.
+	Region string
 	// ACL turns ACLs on; the cluster is bootstrapped and Token is management.
 	ACL bool
 	// Networks gives each node a network of its own, so that Cut works. On real
@@ -106,4 +109,17 @@ type Cluster interface {
 	Heal(node string) error
 	// Stop ends every task and process.
 	Stop() error
+}
+
+// Member is a cluster that can be one of the regions of a federation.
+type Member interface {
+	Cluster
+	// Region is its Nomad region.
+	Region() string
+	// Federate joins it with another region, so that each forwards to the other.
+	Federate(ctx context.Context, other Member) error
+	// Isolate takes the region's servers off the network, for the other regions
+	// and for whoever asks them; its nodes and tasks go on. Rejoin undoes it.
+	Isolate() error
+	Rejoin(ctx context.Context) error
 }

@@ -72,9 +72,13 @@ type Cluster struct {
 	mu   sync.Mutex
 	byID map[string]*client.Client
 	fail func(*http.Request) (int, string)
+	// others are the regions that it is joined with; isolated: it reaches none of
+	// them, and nobody reaches its servers.
+	others   map[string]*Cluster
+	isolated bool
 }
 
-var _ devcluster.Cluster = (*Cluster)(nil)
+var _ devcluster.Member = (*Cluster)(nil)
 
 // Start starts a cluster. It returns when every node has registered with the
 // devices of its plugins.
@@ -84,7 +88,7 @@ func Start(ctx context.Context, spec devcluster.Spec) (*Cluster, error) {
 
 // StartWith is Start with options.
 func StartWith(ctx context.Context, spec devcluster.Spec, opts Options) (*Cluster, error) {
-	c := &Cluster{spec: spec, dir: spec.DataDir, byID: map[string]*client.Client{}, agents: map[string]*nodeAgent{}}
+	c := &Cluster{spec: spec, dir: spec.DataDir, byID: map[string]*client.Client{}, others: map[string]*Cluster{}, agents: map[string]*nodeAgent{}}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "caravan-devnomad-")
 		if err != nil {
@@ -99,7 +103,7 @@ func StartWith(ctx context.Context, spec devcluster.Spec, opts Options) (*Cluste
 		opts.Clock = clock.Real{}
 	}
 	c.server = server.New(server.Config{
-		Clock: opts.Clock, LostAfter: cmp.Or(opts.LostAfter, defaultLostAfter), Seed: opts.Seed, Log: spec.Log,
+		Clock: opts.Clock, LostAfter: cmp.Or(opts.LostAfter, defaultLostAfter), Seed: opts.Seed, Log: spec.Log, Region: c.Region(),
 	})
 	if spec.ACL {
 		c.token = uuid.NewString()
@@ -150,6 +154,7 @@ func (c *Cluster) listen(run context.Context) error {
 	handler := agent.New(agent.Config{
 		Server: c.server, Client: c.clientByID,
 		Address: c.address, Fail: c.answer, Token: c.token,
+		Region: c.Region(), Regions: c.regions, Forward: c.forward,
 	})
 	c.run, c.api = run, handler
 	c.http = c.serve(l, handler)
@@ -190,6 +195,7 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		cl := client.New(client.Config{
 			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: local.address, Capacity: capacity,
 			Clock: opts.Clock, Server: c.server, Log: c.spec.Log,
+			Region:    c.Region(),
 			PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark(), "PATH=" + c.spec.PathVariable(os.Getenv("PATH"))}, Path: c.spec.Path,
 		})
 		c.clients = append(c.clients, cl)
@@ -321,8 +327,11 @@ func (c *Cluster) Fail(f func(*http.Request) (status int, body string)) {
 
 func (c *Cluster) answer(r *http.Request) (int, string) {
 	c.mu.Lock()
-	f := c.fail
+	f, isolated := c.fail, c.isolated
 	c.mu.Unlock()
+	if isolated {
+		return http.StatusBadGateway, "the servers are cut off"
+	}
 	if f == nil {
 		return 0, ""
 	}

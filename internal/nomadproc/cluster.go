@@ -21,13 +21,15 @@ import (
 // Cluster is a running cluster. It implements devcluster.Cluster.
 type Cluster struct {
 	version string
-	address string
-	token   string
-	client  *api.Client
-	server  *agent
-	nodes   []*node
-	network *network // nil if all share the machine's
-	reaper  *reaper.Reaper
+	// region is its Nomad region, serf where its server meets those of others.
+	region, serf string
+	address      string
+	token        string
+	client       *api.Client
+	server       *agent
+	nodes        []*node
+	network      *network // nil if all share the machine's
+	reaper       *reaper.Reaper
 
 	stop    sync.Once
 	stopErr error
@@ -45,7 +47,7 @@ type node struct {
 	cut   bool
 }
 
-var _ devcluster.Cluster = (*Cluster)(nil)
+var _ devcluster.Member = (*Cluster)(nil)
 
 // Start starts a cluster of the nomad binary's version and returns when its
 // server leads and answers; see WaitReady for the nodes. The context covers the
@@ -77,7 +79,7 @@ func Start(ctx context.Context, bin string, spec devcluster.Spec) (*Cluster, err
 	if temporary {
 		remove = append(remove, dir)
 	}
-	c := &Cluster{version: version}
+	c := &Cluster{version: version, region: cmp.Or(spec.Region, api.GlobalRegion)}
 	prefix := ""
 	if spec.Networks {
 		if c.network, err = newNetwork(); err != nil {
@@ -108,12 +110,13 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 	}
 	url := func(host string, p ports) string { return "http://" + net.JoinHostPort(host, fmt.Sprint(p.HTTP)) }
 	serverDir := filepath.Join(dir, "server")
-	configs, err := writeConfig(serverDir, serverConfig("server", filepath.Join(serverDir, "data"), bind, all[0], spec.ACL), "")
+	configs, err := writeConfig(serverDir, serverConfig("server", c.region, filepath.Join(serverDir, "data"), bind, all[0], spec.ACL), "")
 	if err != nil {
 		return err
 	}
 	c.server = &agent{name: "server", bin: bin, configs: configs, env: env, log: spec.Log}
 	c.address = url(bind, all[0])
+	c.serf = net.JoinHostPort(bind, fmt.Sprint(all[0].Serf))
 	perNode := (lastDynamicPort - firstDynamicPort + 1) / max(1, len(spec.Nodes))
 	for i, n := range spec.Nodes {
 		nodeDir := filepath.Join(dir, "node-"+n.Name)
@@ -125,7 +128,7 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 			host, member.space = c.network.address(i+1), c.network.spaces[i]
 			prefix = member.space.command()
 		}
-		config := clientConfig(n, filepath.Join(nodeDir, "data"), pluginDir, host, all[i+1], spec.ACL,
+		config := clientConfig(n, c.region, filepath.Join(nodeDir, "data"), pluginDir, host, all[i+1], spec.ACL,
 			net.JoinHostPort(bind, fmt.Sprint(all[0].RPC)), [2]int{first, first + perNode - 1})
 		configs, err := writeConfig(nodeDir, config, pluginConfig(n.Plugins, bind))
 		if err != nil {

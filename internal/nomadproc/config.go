@@ -76,11 +76,11 @@ func freePorts(bind string, n int) ([]ports, error) {
 
 // agentConfig is what server and clients share. Without `advertise` an agent
 // that is bound to a loopback address refuses to start.
-func agentConfig(name, dataDir, bind string, p ports, acl bool) map[string]any {
+func agentConfig(name, region, dataDir, bind string, p ports, acl bool) map[string]any {
 	address := func(port int) string { return net.JoinHostPort(bind, fmt.Sprint(port)) }
 	noConsul := map[string]any{"auto_advertise": false, "server_auto_join": false, "client_auto_join": false}
 	return map[string]any{
-		"name": name, "data_dir": dataDir, "bind_addr": bind, "ports": p.object(),
+		"name": name, "region": region, "data_dir": dataDir, "bind_addr": bind, "ports": p.object(),
 		"advertise":            map[string]any{"http": address(p.HTTP), "rpc": address(p.RPC), "serf": address(p.Serf)},
 		"log_level":            "INFO",
 		"disable_update_check": true,
@@ -89,8 +89,8 @@ func agentConfig(name, dataDir, bind string, p ports, acl bool) map[string]any {
 	}
 }
 
-func serverConfig(name, dataDir, bind string, p ports, acl bool) map[string]any {
-	c := agentConfig(name, dataDir, bind, p, acl)
+func serverConfig(name, region, dataDir, bind string, p ports, acl bool) map[string]any {
+	c := agentConfig(name, region, dataDir, bind, p, acl)
 	c["server"] = map[string]any{
 		"enabled": true, "bootstrap_expect": 1,
 		// A lost node is noticed after about 13 s instead of 27.
@@ -99,8 +99,8 @@ func serverConfig(name, dataDir, bind string, p ports, acl bool) map[string]any 
 	return c
 }
 
-func clientConfig(n devcluster.Node, dataDir, pluginDir, bind string, p ports, acl bool, serverRPC string, dynamic [2]int) map[string]any {
-	c := agentConfig(n.Name, dataDir, bind, p, acl)
+func clientConfig(n devcluster.Node, region, dataDir, pluginDir, bind string, p ports, acl bool, serverRPC string, dynamic [2]int) map[string]any {
+	c := agentConfig(n.Name, region, dataDir, bind, p, acl)
 	c["datacenter"] = cmp.Or(n.Datacenter, "dc1")
 	c["plugin_dir"] = pluginDir
 	// Without it clients do not ask drivers for statistics at all.

@@ -33,6 +33,12 @@ type Config struct {
 	Fail func(*http.Request) (status int, body string)
 	// Token is the management token; "" turns ACLs off.
 	Token string
+	// Region is the servers' own, and Regions are all that they know, themselves
+	// included.
+	Region  string
+	Regions func() []string
+	// Forward is the API of another region's servers; false: no path leads there.
+	Forward func(region string) (http.Handler, bool)
 }
 
 // Agent serves the API.
@@ -62,6 +68,10 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, body)
 			return
 		}
+	}
+	if region := r.URL.Query().Get("region"); region != "" && region != a.cfg.Region {
+		a.forward(w, r, region)
+		return
 	}
 	if h, pattern := a.mux.Handler(r); pattern == "" {
 		refuse(w, r, h)

@@ -25,7 +25,7 @@ func (a *Agent) deregister(w http.ResponseWriter, r *http.Request, k state.Key) 
 	return resp, nil
 }
 
-func (a *Agent) planJob(_ http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
+func (a *Agent) planJob(w http.ResponseWriter, r *http.Request, k state.Key) (any, error) {
 	var req api.JobPlanRequest
 	if err := decode(r, &req); err != nil {
 		return nil, err
@@ -37,6 +37,9 @@ func (a *Agent) planJob(_ http.ResponseWriter, r *http.Request, k state.Key) (an
 		return nil, codef(400, "Job must have a valid ID")
 	case *req.Job.ID != k.ID:
 		return nil, codef(400, "Job ID does not match")
+	}
+	if region := a.regionFor(r, req.WriteRequest, req.Job); region != a.cfg.Region {
+		return nil, a.forwardBody(w, r, region, &req)
 	}
 	setNamespace(r, req.WriteRequest, req.Job)
 	return a.cfg.Server.Plan(req.Job, req.Diff)

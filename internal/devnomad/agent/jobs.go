@@ -128,6 +128,9 @@ func (a *Agent) registerAs(w http.ResponseWriter, r *http.Request, id string) (a
 	case id != "" && *req.Job.ID != id:
 		return nil, codef(400, "Job ID does not match name")
 	}
+	if region := a.regionFor(r, req.WriteRequest, req.Job); region != a.cfg.Region {
+		return nil, a.forwardBody(w, r, region, &req)
+	}
 	setNamespace(r, req.WriteRequest, req.Job)
 	resp, err := a.cfg.Server.Register(&req, a.acl.accessor(r))
 	if err != nil {

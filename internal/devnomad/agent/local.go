@@ -75,7 +75,7 @@ func (l *local) known() []string { return []string{l.servers.cfg.Address} }
 func (l *local) self(http.ResponseWriter, *http.Request) (any, error) {
 	return map[string]any{
 		"config": map[string]any{
-			"Region": "global", "Datacenter": l.client.Datacenter(), "Name": l.client.Name(),
+			"Region": l.servers.cfg.Region, "Datacenter": l.client.Datacenter(), "Name": l.client.Name(),
 			"Version": map[string]any{"Version": client.NomadVersion, "VersionMetadata": "caravan"},
 			"ACL":     map[string]any{"Enabled": l.servers.cfg.Token != ""},
 			"Server":  map[string]any{"Enabled": false}, "Client": map[string]any{"Enabled": true},

@@ -20,22 +20,22 @@ func (a *Agent) routeMisc() {
 	member := a.member()
 	self := map[string]any{
 		"config": map[string]any{
-			"Region": "global", "Datacenter": "dc1", "Name": member.Name,
+			"Region": a.cfg.Region, "Datacenter": "dc1", "Name": member.Name,
 			"Version": map[string]any{"Version": client.NomadVersion, "VersionMetadata": "caravan"},
 			"ACL":     map[string]any{"Enabled": a.cfg.Token != ""},
 			"Server":  map[string]any{"Enabled": true}, "Client": map[string]any{"Enabled": false},
 		},
 		"member": member,
-		"stats":  map[string]map[string]string{"nomad": {"leader": "true", "server": "true", "known_regions": "1"}},
+		"stats":  map[string]map[string]string{"nomad": {"leader": "true", "server": "true", "known_regions": strconv.Itoa(len(a.cfg.Regions()))}},
 	}
 	a.handle("GET /v1/agent/self", "agent:read", fixed(self))
-	a.handle("GET /v1/agent/members", "node:read", fixed(&api.ServerMembers{ServerName: member.Name, ServerRegion: "global", ServerDC: "dc1", Members: []*api.AgentMember{member}}))
+	a.handle("GET /v1/agent/members", "node:read", fixed(&api.ServerMembers{ServerName: member.Name, ServerRegion: a.cfg.Region, ServerDC: "dc1", Members: []*api.AgentMember{member}}))
 	a.handle("GET /v1/agent/servers", "agent:read", fixed([]string{a.cfg.Address}))
 	a.handle("GET /v1/agent/health", "", fixed(&api.AgentHealthResponse{Server: &api.AgentHealth{Ok: true, Message: "ok"}}))
 	a.handle("GET /v1/status/leader", "", fixed(a.cfg.Address))
 	a.handle("GET /v1/status/peers", "", fixed([]string{a.cfg.Address}))
 	a.handle("GET /.well-known/jwks.json", "", func(http.ResponseWriter, *http.Request) (any, error) { return a.cfg.Server.PublicKeys() })
-	a.handle("GET /v1/regions", "", fixed([]string{"global"}))
+	a.handle("GET /v1/regions", "", func(http.ResponseWriter, *http.Request) (any, error) { return a.cfg.Regions(), nil })
 	a.handle("GET /v1/metrics", "agent:read", fixed(map[string]any{"Counters": []any{}, "Gauges": []any{}, "Samples": []any{}}))
 	for _, empty := range []string{"/v1/volumes", "/v1/plugins", "/v1/services", "/v1/scaling/policies"} {
 		a.handle("GET "+empty, "", fixed([]any{}))
@@ -60,8 +60,8 @@ func (a *Agent) member() *api.AgentMember {
 	host, port, _ := net.SplitHostPort(a.cfg.Address)
 	n, _ := strconv.ParseUint(port, 10, 16)
 	return &api.AgentMember{
-		Name: "server.global", Addr: host, Port: uint16(n), Status: "alive",
-		Tags:        map[string]string{"build": client.NomadVersion, "region": "global", "dc": "dc1", "role": "nomad", "id": "server"},
+		Name: "server." + a.cfg.Region, Addr: host, Port: uint16(n), Status: "alive",
+		Tags:        map[string]string{"build": client.NomadVersion, "region": a.cfg.Region, "dc": "dc1", "role": "nomad", "id": "server"},
 		ProtocolMin: 1, ProtocolMax: 5, ProtocolCur: 2, DelegateMin: 2, DelegateMax: 5, DelegateCur: 4,
 	}
 }
@@ -113,7 +113,7 @@ func (a *Agent) deleteNamespace(w http.ResponseWriter, r *http.Request) (any, er
 		}
 		for _, j := range tx.Jobs(name) {
 			if deref(j.Status) != state.JobDead {
-				return codef(500, "namespace %q has non-terminal jobs in regions: [\"global\"]", name)
+				return codef(500, "namespace %q has non-terminal jobs in regions: [%q]", name, a.cfg.Region)
 			}
 		}
 		tx.DeleteNamespace(name)

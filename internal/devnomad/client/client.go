@@ -49,6 +49,8 @@ type Config struct {
 	// Path are directories in which raw_exec finds commands, after those of this
 	// process's PATH.
 	Path []string
+	// Region is the cluster's.
+	Region string
 }
 
 // Capacity is what a node has to give.

@@ -120,7 +120,7 @@ func (t *taskRunner) interpolate(s string, env map[string]string) string {
 		}
 		if node == nil {
 			node = map[string]string{}
-			nodeVars(t.r.c.fingerprint(), func(name, value string) { node[name] = value })
+			nodeVars(t.r.c.cfg.Region, t.r.c.fingerprint(), func(name, value string) { node[name] = value })
 		}
 		if v, ok := node[key]; ok {
 			return v

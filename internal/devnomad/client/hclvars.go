@@ -67,7 +67,7 @@ func (t *taskRunner) hclVars(env map[string]string) map[string]cty.Value {
 		all.put(k, v)
 		flat[k] = cty.StringVal(v)
 	}
-	nodeVars(t.r.c.fingerprint(), all.put)
+	nodeVars(t.r.c.cfg.Region, t.r.c.fingerprint(), all.put)
 	out := map[string]cty.Value{}
 	for k := range all {
 		if sub, ok := all[k].(tree); ok {
@@ -81,13 +81,13 @@ func (t *taskRunner) hclVars(env map[string]string) map[string]cty.Value {
 }
 
 // nodeVars tells what jobs may refer to of a node.
-func nodeVars(n *state.Node, put func(name, value string)) {
+func nodeVars(region string, n *state.Node, put func(name, value string)) {
 	put("node.unique.id", n.ID)
 	put("node.unique.name", n.Name)
 	put("node.datacenter", n.Datacenter)
 	put("node.class", n.NodeClass)
 	put("node.pool", n.NodePool)
-	put("node.region", "global")
+	put("node.region", region)
 	for k, v := range n.Attributes {
 		put("attr."+k, v)
 	}

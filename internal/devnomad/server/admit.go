@@ -23,6 +23,10 @@ func (s *Server) Admit(job *api.Job) (string, error) {
 		return "", errorf(400, "Job must be specified")
 	}
 	f := complete(job)
+	// Whatever a registration names, where it was sent to is where it is.
+	if job.Multiregion == nil {
+		job.Region = ptr(cmp.Or(s.cfg.Region, api.GlobalRegion))
+	}
 	s.store.View(func(v *state.View) { f.scopes(v, job) })
 	return warnings(job), f.err()
 }

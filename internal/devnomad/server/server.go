@@ -25,6 +25,8 @@ type Config struct {
 	// Seed makes the scheduler's choices repeatable; 0 is a random seed.
 	Seed uint64
 	Log  func(string)
+	// Region is where the jobs are that it takes; "" is "global".
+	Region string
 }
 
 // Server is a single Nomad server without a network.
