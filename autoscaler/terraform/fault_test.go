@@ -1,0 +1,363 @@
+package terraform_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/caravan-sched/caravan/autoscaler/terraform"
+)
+
+// asPlugin tells the test's binary to be a process that applies a directory, until
+// it is killed: DIR and the names of nodes, with commas between.
+const asPlugin = "CARAVAN_TEST_AS_PLUGIN"
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(asPlugin); what != "" {
+		applyAsPlugin(what)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func applyAsPlugin(what string) {
+	dir, names, _ := strings.Cut(what, ",")
+	d, err := terraform.Open(terraform.Config{Dir: dir, Init: true}, hclog.NewNullLogger())
+	if err != nil {
+		panic(err)
+	}
+	h, err := d.Hold(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	_, err = h.Apply(context.Background(), want(strings.Split(names, ",")...))
+	fmt.Println("ended", err)
+}
+
+// startPlugin starts a process that applies nodes.
+func startPlugin(t *testing.T, dir string, names ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asPlugin+"="+strings.Join(append([]string{dir}, names...), ","))
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// steppingNodes are nodes that are made in steps: each writes that it has begun, and
+// waits until the test lets it go on.
+func steppingNodes(dir string) string {
+	return nodesVariable + `
+resource "terraform_data" "node" {
+  for_each = var.nodes
+  provisioner "local-exec" {
+    command = "echo begun >> ` + dir + `/${each.key}.log; until [ -e ` + dir + `/go ]; do sleep 0.02; done"
+  }
+}`
+}
+
+func begun(dir string, names ...string) func() bool {
+	return func() bool {
+		for _, n := range names {
+			if _, err := os.Stat(filepath.Join(dir, n+".log")); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// processesOf are those whose command line names a directory.
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range all {
+		if raw, err := os.ReadFile(f); err == nil && bytes.Contains(raw, []byte(dir)) && !strings.Contains(f, "/"+strconv.Itoa(os.Getpid())+"/") {
+			out = append(out, string(bytes.ReplaceAll(raw, []byte{0}, []byte(" "))))
+		}
+	}
+	return out
+}
+
+// A process that is killed in the middle of an apply is found out, and the next one
+// makes the nodes what is wanted then, whatever that is.
+func TestKilledDuringApply(t *testing.T) {
+	for name, then := range map[string][]string{"the same": {"a", "b"}, "none any more": nil, "others": {"c"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := workDir(t, "")
+			rewriteMain(t, dir, steppingNodes(dir))
+			plugin := startPlugin(t, dir, "a", "b")
+			await(t, "nodes to be begun", begun(dir, "a", "b"))
+			d := open(t, terraform.Config{Dir: dir})
+			if _, err := d.Hold(t.Context()); !errors.Is(err, terraform.ErrBusy) || !strings.Contains(err.Error(), fmt.Sprint("process ", plugin.Process.Pid)) {
+				t.Errorf("while it applies: %v, want that process %d does", err, plugin.Process.Pid)
+			}
+			if err := plugin.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = plugin.Wait() // it was killed
+			// The commands that it has started may have outlived it.
+			h, err := d.Hold(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			j := h.Interrupted()
+			if j == nil || j.Phase != "apply" || len(j.To) != 2 || j.Owner.PID != plugin.Process.Pid {
+				t.Errorf("interrupted run is %+v, want that of process %d for a and b", j, plugin.Process.Pid)
+			}
+			await(t, "the end of all it has started", func() bool { return len(processesOf(t, dir)) == 0 })
+			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, err = h.Apply(t.Context(), want(then...))
+			if err != nil {
+				// A node whose command was killed is tainted, so it is not to stay.
+				t.Fatal(err)
+			}
+			if err := h.Release(); err != nil {
+				t.Fatal(err)
+			}
+			wantNodes(t, d, then...)
+		})
+	}
+}
+
+// Terraform itself is killed: what it has done is read from the state, and the next
+// apply takes it away.
+func TestTerraformKilledDuringApply(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t, "")
+	rewriteMain(t, dir, steppingNodes(dir))
+	d := open(t, terraform.Config{Dir: dir})
+	done := make(chan error, 1)
+	h, err := d.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := h.Apply(t.Context(), want("a"))
+		done <- err
+	}()
+	await(t, "the node to be begun", begun(dir, "a"))
+	if pid := terraformIn(t, dir); pid == 0 {
+		t.Fatal("no terraform runs in the directory")
+	} else if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, terraform.ErrApply) {
+		t.Errorf("error is %v, want a failed apply", err)
+	}
+	if _, err := h.Apply(t.Context(), want()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Release(); err != nil {
+		t.Fatal(err)
+	}
+	wantNodes(t, d)
+}
+
+// terraformIn is the PID of the apply that runs in a directory.
+func terraformIn(t *testing.T, dir string) int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		raw, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+		if at, _ := os.Readlink(f); err != nil || at != dir || !bytes.Contains(raw, []byte("\x00apply\x00")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		return pid
+	}
+	return 0
+}
+
+func httpNodes(dir string, b *backend) string {
+	return fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n    lock_address = %q\n    unlock_address = %q\n  }\n}\n", b.URL, b.URL, b.URL) + steppingNodes(dir)
+}
+
+// The lock of the state outlives a process that was killed, where the state is kept
+// elsewhere. This backend does not tell whose it is: a person has to decide.
+func TestLockOfTheStateIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	dir := workDir(t, "")
+	rewriteMain(t, dir, httpNodes(dir, b))
+	plugin := startPlugin(t, dir, "a")
+	await(t, "the node to be begun", begun(dir, "a"))
+	if b.lockID() == "" {
+		t.Fatal("nobody holds the state's lock during an apply")
+	}
+	if err := plugin.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = plugin.Wait() // it was killed
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, terraform.Config{Dir: dir, LockWait: 1})
+	id := b.lockID()
+	_, err := apply(t, d, "b")
+	if !errors.Is(err, terraform.ErrLocked) {
+		t.Fatalf("error is %v, want that the state is locked", err)
+	}
+	for _, want := range []string{"does not name", "force-unlock " + id} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q in it", err, want)
+		}
+	}
+	if b.lockID() != id {
+		t.Error("a lock of which nobody tells whose it is was taken away")
+	}
+	b.unlock()
+	mustApply(t, d, "b")
+	wantNodes(t, d, "b")
+}
+
+func TestADirectoryThatIsNotInitialised(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	dir := workDir(t, "")
+	rewriteMain(t, dir, httpNodes(dir, b))
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, terraform.Config{Dir: dir})
+	if _, err := apply(t, d, "a"); !errors.Is(err, terraform.ErrUninitialised) || !strings.Contains(err.Error(), "Run terraform init in "+dir) {
+		t.Errorf("error is %v, want that it is not initialised, and what to do", err)
+	}
+	may := open(t, terraform.Config{Dir: dir, Init: true})
+	mustApply(t, may, "a")
+	wantNodes(t, d, "a")
+}
+
+// A file that a crash has cut short, or that somebody has edited, stops nothing: the
+// state decides.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	d := open(t, terraform.Config{Dir: workDir(t, plainNodes)})
+	mustApply(t, d, "a")
+	for _, name := range []string{"nodes.journal.json", "nodes.tfvars.json"} {
+		path := filepath.Join(d.Config().Dir, ".caravan", "default", name)
+		if err := os.WriteFile(path, []byte(`{"mark": `), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(d.Config().Dir, ".caravan", "lock"), []byte(`{"pid": 1, "host": "gone"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, d, "a", "b")
+	wantNodes(t, d, "a", "b")
+}
+
+// lockingTerraform is a program that stands before Terraform: while a file is there
+// it says that the state is locked, as backends do that tell by whom.
+func lockingTerraform(t *testing.T, dir, who string, created time.Time) string {
+	t.Helper()
+	real, err := exec.LookPath("terraform")
+	if err != nil {
+		if real, err = exec.LookPath("tofu"); err != nil {
+			t.Skip("no terraform and no tofu on the PATH")
+		}
+	}
+	detail := fmt.Sprintf(`Error message: locked\nLock Info:\n  ID:        lock-1\n  Operation: OperationTypeApply\n  Who:       %s\n  Created:   %s\n`, who, created.UTC().Format("2006-01-02 15:04:05.999999999 -0700 MST"))
+	script := fmt.Sprintf(`#!/bin/sh
+if [ "$1" = plan ] && [ -e %[1]s/locked ]; then
+	printf '%%s\n' '{"@level":"error","@message":"Error","type":"diagnostic","diagnostic":{"severity":"error","summary":"Error acquiring the state lock","detail":"%[2]s"}}'
+	exit 1
+fi
+if [ "$1" = force-unlock ]; then
+	echo "$@" > %[1]s/unlocked
+	rm %[1]s/locked
+	exit 0
+fi
+exec %[3]s "$@"
+`, dir, detail, real)
+	path := filepath.Join(t.TempDir(), "terraform")
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "locked"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A lock that a killed run of ours has left is taken away; another's, or one from
+// before that run, never.
+func TestLocksThatNameTheirHolder(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	me, killed := u.Username+"@"+host, time.Now().Add(-time.Minute)
+	tests := map[string]struct {
+		who         string
+		created     time.Time
+		interrupted bool
+		want        bool // it is taken away
+	}{
+		"ours":                      {me, killed.Add(time.Second), true, true},
+		"another's":                 {"ann@workstation", killed.Add(time.Second), true, false},
+		"older than the killed run": {me, killed.Add(-time.Hour), true, false},
+		"newer than our try":        {me, time.Now().Add(time.Hour), true, false},
+		"nothing was killed":        {me, killed.Add(time.Second), false, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := workDir(t, plainNodes)
+			d := open(t, terraform.Config{Dir: dir, Binary: lockingTerraform(t, dir, test.who, test.created), LockWait: 1})
+			if test.interrupted {
+				if err := os.MkdirAll(filepath.Join(dir, ".caravan", "default"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				journal := fmt.Sprintf(`{"mark": "gone", "phase": "apply", "started": %q}`, killed.Format(time.RFC3339Nano))
+				if err := os.WriteFile(filepath.Join(dir, ".caravan", "default", "nodes.journal.json"), []byte(journal), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := apply(t, d, "a")
+			unlocked, _ := os.ReadFile(filepath.Join(dir, "unlocked"))
+			if test.want {
+				if err != nil || !strings.Contains(string(unlocked), "lock-1") {
+					t.Errorf("error is %v, unlocked %q; want the lock taken away", err, unlocked)
+				}
+				wantNodes(t, d, "a")
+				return
+			}
+			if !errors.Is(err, terraform.ErrLocked) || !strings.Contains(err.Error(), "held by "+test.who) || len(unlocked) > 0 {
+				t.Errorf("error is %v, unlocked %q; want that %s holds it", err, unlocked, test.who)
+			}
+		})
+	}
+}
