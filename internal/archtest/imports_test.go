@@ -39,6 +39,7 @@ var layers = []layer{
 	{prefix: "planner/record", allowed: []string{"planner/burstapi", "planner/core/model"}},
 	{prefix: "planner/burstapi", allowed: nil, stdOnly: true},
 	{prefix: "autoscaler/pool", allowed: nil},
+	{prefix: "autoscaler/terraform", allowed: nil},
 	{prefix: "planner/config", allowed: []string{"autoscaler/pool", "planner/core", "planner/gangspec"}},
 	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/core/feasible", "planner/core/queue", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
 	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
