@@ -76,6 +76,9 @@ const (
 	// ScenarioGrow: an elastic gang grows into what is idle by itself, and gives it
 	// back when a job comes that needs it.
 	ScenarioGrow = "grow"
+	// ScenarioShort: an elastic gang starts with fewer members than it asks for, and
+	// gets the others when there is room.
+	ScenarioShort = "start-short"
 	// ScenarioGoOn: a member of an elastic gang fails, and then for good; the
 	// others run on, and it comes back.
 	ScenarioGoOn = "elastic-failure"
@@ -134,6 +137,7 @@ var scenarios = map[string]scenario{
 	ScenarioBackfill:      {play: (*run).playBackfill, configure: backfills},
 	ScenarioElastic:       {play: (*run).playElastic, driver: true},
 	ScenarioGrow:          {play: (*run).playGrow, driver: true, configure: growsSoon},
+	ScenarioShort:         {play: (*run).playShort, driver: true},
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},

@@ -129,7 +129,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		rec.Growth.Index = deref(j.cur.JobModifyIndex)
 	}
 	rec.Replace = j.replacedBy(fit)
-	if a.sized {
+	if a.sized || len(grown) > 0 && j.short(rec.Members) {
 		rec.Sized(a.round.view.Taken, j.sizes(rec.Members))
 	}
 	rec.Moving = j.landed(rec.Moving, fit)

@@ -30,6 +30,7 @@ func sizes(t *testing.T, r *real) {
 	t.Run("replicas", func(t *testing.T) { r.t = t; r.sizeReplicas() })
 	t.Run("pinned in the earlier form", func(t *testing.T) { r.t = t; r.sizeEarlierForm() })
 	t.Run("an elastic gang", func(t *testing.T) { r.t = t; r.sizeGang() })
+	t.Run("a gang that starts with fewer", func(t *testing.T) { r.t = t; r.sizeShort() })
 	t.Run("past the gateway", func(t *testing.T) { r.t = t; r.sizePast() })
 	t.Run("one gang of two", func(t *testing.T) { r.t = t; r.sizeOneOfTwo() })
 	t.Run("a growth that is taken back", func(t *testing.T) { r.t = t; r.sizeUndone() })
@@ -193,6 +194,22 @@ func (r *real) sizeGang() {
 		r.scale(job, 2)
 		r.sized(job, 2, procs, 1)
 		r.purge(job)
+	}
+}
+
+// sizeShort: a gang that may run with fewer members starts with those for which
+// there is room, and gets the others when there is.
+func (r *real) sizeShort() {
+	for _, kind := range []string{"service", "batch"} {
+		for _, gang := range []string{"job", "group"} {
+			r.begin(realJob("in-its-way", "batch", "job", 1, 1, "/bin/sleep", "600"))
+			job := "short-" + kind + "-" + gang
+			r.register(gatedFile(r.elastic(job, kind, gang, 3)))
+			procs := r.sized(job, 2, nil, 0)
+			r.purge("in-its-way")
+			r.sized(job, 3, procs, 2)
+			r.purge(job)
+		}
 	}
 }
 

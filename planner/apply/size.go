@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
 )
 
 // Caravan gives elastic gangs members beyond the counts that their users gave,
@@ -16,6 +17,21 @@ import (
 // those of a larger count are, all of them or none, and a planner that ends in
 // between is finished or undone by the next one in the same way. A user's change
 // of the counts ends it.
+
+// short says whether a gang has fewer members than its count: it got those for
+// which there was room, and the others are for later.
+func (j *job) short(members []model.Member) bool {
+	has := map[string]int{}
+	for _, m := range members {
+		has[m.Group]++
+	}
+	for _, g := range j.rec.Original.TaskGroups {
+		if n := has[deref(g.Name)]; n > 0 && n < gangspec.Count(g) {
+			return true
+		}
+	}
+	return false
+}
 
 // size gives a gang another size; nil if there is nothing left to do.
 func (e *Executor) size(ctx context.Context, r *round, size *model.Resize) *Result {

@@ -194,3 +194,47 @@ func growsAt(t *testing.T, n int, after, fits bool) (writes int) {
 	}
 	return writes
 }
+
+// TestStartsShort: a gang that is placed with fewer members than its count runs with
+// those, and that it gets some of the others is remembered; that it becomes whole is
+// not.
+func TestStartsShort(t *testing.T) {
+	for _, gang := range []string{"job", "group"} {
+		t.Run(gang, func(t *testing.T) {
+			f := newFake(t, 4)
+			f.submit(elasticJob("batch", gang, 4, 1, 4))
+			e := apply.NewExecutor(f.client, f, options())
+			place := func(n int) func(*observe.View) *model.Plan {
+				return func(v *observe.View) *model.Plan {
+					plan := decide(f, v)
+					for i := range plan.Decisions {
+						d := &plan.Decisions[i]
+						m, _ := v.Job("default", d.Job)
+						has := 0
+						if m.Record != nil && m.Record.Phase != record.PhaseQueued {
+							has = len(m.Record.Members)
+						}
+						d.Members = d.Members[:min(len(d.Members), max(0, n-has))]
+					}
+					plan.Decisions = slices.DeleteFunc(plan.Decisions, func(d model.Decision) bool { return len(d.Members) == 0 })
+					return plan
+				}
+			}
+			before := map[string]string{}
+			for i, step := range []struct{ members, resizes int }{{2, 0}, {3, 1}, {4, 1}} {
+				v := f.turns(e, 6, place(step.members))
+				placed(t, f, v, "train", step.members)
+				rec, now := f.records["default/train"], f.running()
+				if rec.Phase != record.PhaseRunning || len(rec.Resizes) != step.resizes || rec.Growth != nil || rec.Sizes != nil {
+					t.Errorf("step %d: %s, resized %v, growth %+v, sizes %v", i, rec.Phase, rec.Resizes, rec.Growth, rec.Sizes)
+				}
+				for id := range before {
+					if now[id] == "" {
+						t.Errorf("step %d: %s does not run on", i, id)
+					}
+				}
+				before = now
+			}
+		})
+	}
+}

@@ -213,6 +213,9 @@ func (a *ahead) endOf(key jobKey) expiry {
 			if begun.IsZero() {
 				begun = j.Submitted
 			}
+			if j.State == model.StateRunning {
+				e.runs = a.c.sizedRun(j, e.runs)
+			}
 			ran, lasts := max(0, a.c.now.Sub(begun)), e.runs
 			if begun.IsZero() {
 				ran = 0

@@ -230,9 +230,10 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 				}
 			}
 		}
-		// One that runs may get fewer than it lacks, where the order would have it so.
-		growing := j.State == model.StateRunning && len(j.Members) > 0 && j.Groups[0].Max > 0
-		if len(gang) != want && !(growing && len(gang) < want) {
+		// One that runs may get fewer than it lacks, and one that does not may start
+		// with fewer.
+		short := len(gang) < want && (shortMembers(ledgers, j, gang) || j.State == model.StateRunning && len(j.Members) > 0 && j.Groups[0].Max > 0)
+		if len(gang) != want && !short {
 			faults = append(faults, fmt.Sprintf("%s: gang %q has %d members, want %d", j.ID, name, len(gang), want))
 		}
 		ranks, indexes := map[int]bool{}, map[string]bool{}
@@ -272,6 +273,32 @@ func gangFaults(s *model.Snapshot, ledgers map[string]*ledger, j *model.Job, mem
 		}
 	}
 	return faults
+}
+
+// shortMembers reports whether a gang may have these members of a group and no
+// more: no fewer than its least, with whole nodes to themselves, and of its other
+// groups all.
+func shortMembers(ledgers map[string]*ledger, j *model.Job, gang []model.Member) bool {
+	of, nodes := map[string]int{}, map[string]bool{}
+	for _, m := range gang {
+		of[m.Group]++
+	}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		if j.Gang == model.GangGroup && g.Name != gang[0].Group || of[g.Name] == g.Count {
+			continue
+		}
+		if g.Max == 0 || of[g.Name] < max(1, g.Min) || of[g.Name] > g.Count {
+			return false
+		}
+		for _, m := range gang {
+			if m.Group == g.Name && (nodes[m.Node] || len(m.GPUs) == 0 || len(m.GPUs) != len(ledgers[m.Node].node.GPUs)) {
+				return false
+			}
+			nodes[m.Node] = nodes[m.Node] || m.Group == g.Name
+		}
+	}
+	return true
 }
 
 // sliceFaults checks that slices are each in one domain, and of a job of one

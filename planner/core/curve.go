@@ -26,6 +26,9 @@ type curveKey struct {
 	request *place.Request
 	island  bool
 	within  int32
+	// odd: its gang has members that differ. Then whatever becomes free counts: each
+	// of them may have had room before, but not all of them together.
+	odd bool
 }
 
 // curve is what all nodes take, if nobody had given away any of their time.
@@ -70,7 +73,7 @@ func (a *ahead) curveOf(k curveKey) *curve {
 			if i == 0 {
 				continue
 			}
-			if n := a.takes(k, node, &s.row); n != before {
+			if n := a.takes(k, node, &s.row); n != before || k.odd {
 				out.jumps = append(out.jumps, jump{s.at, node, n - before})
 				before = n
 			}
@@ -107,7 +110,7 @@ func (a *ahead) jumpsOf(k curveKey, node int32, runs time.Duration, w who, out [
 	for _, at := range slices.Compact(times) {
 		row := a.row(node, at, runs, w)
 		n := a.takes(k, node, &row)
-		if n != before {
+		if n != before || k.odd {
 			out = append(out, jump{at, node, n - before})
 		}
 		before = n
@@ -214,11 +217,12 @@ func (a *ahead) eachTime(g *gang, runs time.Duration, w who, yield func(at time.
 	within := a.c.tree.Domains[p.within]
 	var parts []int
 	var curves []partCurve
+	odd := len(slices.DeleteFunc(slices.Clone(g.unit.Parts), func(p place.Part) bool { return p.Count == 0 })) > 1
 	for i, part := range g.unit.Parts {
 		if part.Count == 0 {
 			continue
 		}
-		k := curveKey{part.Request, p.island, p.within}
+		k := curveKey{part.Request, p.island, p.within, odd}
 		pc := partCurve{base: a.curveOf(k).jumps, booked: a.booked}
 		for node := range a.on {
 			if within.Lo <= node && node < within.Hi && part.Request.Verdicts.Eligible(int(node)) {

@@ -106,6 +106,10 @@ type cycle struct {
 	surplus *bool
 	// landings are the places kept for those on their way.
 	landings []*landing
+	// serving is the turn of the job that is being told why it waits, and stage the
+	// stage that it is at; nil: there is none.
+	serving *turn
+	stage   int
 	// compaction is who may be moved; nil until somebody asks.
 	compaction *compaction
 	// considered is what was found out about moves.
@@ -362,38 +366,4 @@ func (c *cycle) ranks(j *model.Job, g *gang) []int {
 		}
 	}
 	return out
-}
-
-// uuidsOn names GPUs of a node. Who asks for the same again, as for a whole node,
-// is given the same list, which must not be changed.
-func (p *Prepared) uuidsOn(node int32, gpus []int8) []string {
-	if len(gpus) == 0 {
-		return []string{}
-	}
-	at := &p.named[node]
-	if at.set != &gpus[0] || len(at.uuids) != len(gpus) {
-		*at = namedSet{&gpus[0], uuids(p.tree.Nodes[node].Model, gpus)}
-	}
-	return at.uuids
-}
-
-// namedSet is a list of GPUs, which is never changed, and their names.
-type namedSet struct {
-	set   *int8
-	uuids []string
-}
-
-func uuids(node *model.Node, gpus []int8) []string {
-	out := make([]string, len(gpus))
-	for i, g := range gpus {
-		out[i] = node.GPUs[g].UUID
-	}
-	return out
-}
-
-func maskOf(gpus []int8) (mask uint64) {
-	for _, g := range gpus {
-		mask |= 1 << g
-	}
-	return mask
 }

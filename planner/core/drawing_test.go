@@ -75,7 +75,7 @@ var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // submit adds queued jobs, one per line in the order of submission: the ID,
 // what it asks for, "2x4" for two members with four GPUs each (several with
 // "+": groups), and options: require:LEVEL, prefer:LEVEL, gang:MODE,
-// service, priority:N, runs:DURATION; constraint words are added by the tests themselves.
+// service, priority:N, runs:DURATION, min:N (of the first group); constraint words are added by the tests themselves.
 func submit(t testing.TB, s *model.Snapshot, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -110,6 +110,9 @@ func submit(t testing.TB, s *model.Snapshot, text string) {
 				j.Duration = duration(t, value)
 			case "priority":
 				j.Priority, _ = strconv.Atoi(value)
+			case "min":
+				j.Groups[0].Min, _ = strconv.Atoi(value)
+				j.Groups[0].Max = j.Groups[0].Count
 			default:
 				t.Fatalf("job line %q: unknown option %q", line, option)
 			}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -26,6 +27,7 @@ func TestGrow(t *testing.T) {
 		// others are submitted after it.
 		others  string
 		members []model.Member
+		lately  bool
 		want    []string // the nodes of the new members
 		ranks   []int
 		code    string
@@ -39,7 +41,9 @@ func TestGrow(t *testing.T) {
 		"not into a fuller domain elsewhere":         {cluster: strings.Replace(two, "b2 r3 n4 ....", "b2 r3 n4 ###.", 1), job: "r 2x4", members: []model.Member{on("n2", 0)}, want: []string{"n0"}, ranks: []int{1}, code: "placed"},
 		"the index and the rank that are free":       {cluster: two, job: "r 3x4", members: []model.Member{on("n1", 0), on("n2", 2)}, want: []string{"n0"}, ranks: []int{1}, code: "placed"},
 		"not beyond its count, whatever the indexes": {cluster: two, job: "r 2x4", members: []model.Member{on("n0", 1), on("n1", 4)}},
-		"all or nothing": {cluster: two, job: "r 5x4 require:block", members: []model.Member{on("n0", 0)}, code: "too_large",
+		"as far as there is room": {cluster: two, job: "r 5x4 require:block", members: []model.Member{on("n0", 0)}, want: []string{"n1", "n2"}, ranks: []int{1, 2}, code: "placed",
+			text: "grows to 3 of its 5 members for now, since all 5 do not fit; the others follow when there is room: placed 2 of 4 members"},
+		"all or nothing soon after the last time": {cluster: two, job: "r 5x4 require:block", members: []model.Member{on("n0", 0)}, lately: true, code: "too_large",
 			text: "runs with 1 of 5 members; to grow: needs 4 members with 4 GPUs each (16 GPUs) in one block, where its other members are"},
 		"where the others are, if that is required": {cluster: two, job: "r 2x4 require:rack", members: []model.Member{on("n2", 0)}, code: "no_domain", text: "in one rack, where its other members are"},
 		"not a part of a larger node":               {cluster: "b1 r1 n0 ....\nb1 r1 n1 ........\n", job: "r 2x4", members: []model.Member{on("n0", 0)}, code: "no_capacity"},
@@ -52,6 +56,9 @@ func TestGrow(t *testing.T) {
 			submit(t, s, tt.job+"\n"+tt.others)
 			j := &s.Jobs[0]
 			j.State, j.Members, j.Groups[0].Min, j.Groups[0].Max = model.StateRunning, tt.members, 1, 9
+			if tt.lately {
+				j.Started, j.Resized = testNow.Add(-time.Hour), []time.Time{testNow.Add(-time.Minute)}
+			}
 			plan := mustDecide(t, s, Policy{Strict: true})
 			checkPlan(t, s, plan)
 			var d model.Decision

@@ -286,6 +286,9 @@ func waits(j *model.Job) bool {
 
 // missing lists the lowest free indexes for the members that a group lacks.
 func missing(j *model.Job, g *model.TaskGroup) []int {
+	if j.State == model.StateAdmitted && gangOf(j) == model.GangGroup && g.Max > 0 && inForce(j, g.Name) > 0 {
+		return nil // while it starts it does not grow
+	}
 	var have map[int]bool
 	if holdsMembers(j) && len(j.Members) > 0 {
 		have = map[int]bool{}

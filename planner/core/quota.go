@@ -292,6 +292,9 @@ func (c *cycle) waitFor(t *turn, g *gang) wait {
 	if g.landing != nil && g.landing.waits != "" {
 		return c.stillFlying(g.landing)
 	}
+	if g.refused != nil && c.startShort(t.job, g) {
+		return wait{}
+	}
 	if g.refused == nil {
 		if !c.limited() {
 			return c.explain(t.job, g)

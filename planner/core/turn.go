@@ -24,6 +24,8 @@ type turn struct {
 	// took is what those placed are served from, where the job names models.
 	took []served
 	d    model.Decision
+	// short says that a gang has fewer members than it asks for.
+	short string
 }
 
 // work decides on jobs, which are in their order.
@@ -105,8 +107,14 @@ func (c *cycle) serve(t *turn, stage int) bool {
 		}
 	}
 	t.rest, t.placedNow, c.failed = later, c.placedNow, failed
+	c.serving, c.stage = t, stage
+	defer func() { c.serving = nil }()
 	for _, g := range failed {
+		placed := t.placed
 		w := c.waitFor(t, g)
+		if t.placed > placed {
+			continue // with fewer members
+		}
 		w.reason += g.modelsWanted() + g.regionsWanted()
 		c.foretell(t.job, g, &w)
 		t.waits = append(t.waits, w)
@@ -136,7 +144,11 @@ func (c *cycle) end(t *turn) model.Decision {
 			c.tellAll(t.job, t.waits, d)
 		}
 		d.Detail.BorrowedGPUs = borrowed
-		d.Reason = growthReason(t.gangs, d.Action) + d.Reason
+		if t.short != "" {
+			d.Reason = t.short + d.Reason
+		} else {
+			d.Reason = growthReason(t.gangs, d.Action) + d.Reason
+		}
 	}
 	if n := len(c.spares); n > 0 && (d.Detail.Code == codeNoCapacity || d.Detail.Code == codeNoDomain) {
 		d.Reason += fmt.Sprintf("; %s kept as spares for members whose nodes fail", plural(n, "idle node"))

@@ -48,6 +48,8 @@ type gang struct {
 	landing *landing
 	// refused is why its queue may not have so much.
 	refused *queue.Refusal
+	// short is set on one that has fewer members than it asks for.
+	short *shorter
 	// options are the ways to serve it where its job names models of GPUs; unit is
 	// that of the one at, and took is the one that placed it.
 	options  []option
@@ -124,6 +126,9 @@ func (c *cycle) prepare(j *model.Job, g *gang) {
 func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	u := &place.Unit{Topology: j.Topology, Within: g.home()}
 	g.runs, _ = c.expected(j)
+	if g.short != nil && g.grown == 0 {
+		g.runs = c.atSize(j, g.runs, g.members, g.gpus)
+	}
 	g.queue = c.apartFor(j)
 	g.replaces = c.replaces(j)
 	distinct := false
@@ -146,8 +151,11 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	if g.within != topo.Root {
 		u.Within = g.within
 	}
-	if g.grown > 0 {
+	switch {
+	case g.grown > 0:
 		c.onlyWhole(j, g)
+	case g.short != nil:
+		c.keepWhole(g)
 	}
 }
 

@@ -79,7 +79,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	c.settle(g)
 	key, plain := keyOfGang(g)
 	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
-	plain = plain && !c.mayPreempt(j, g)
+	plain = plain && !c.mayPreempt(j, g) && !c.triesShort(j, g)
 	beside := c.notBefore(g)
 	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.beside == beside {
 		return a.wait
@@ -118,6 +118,9 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	}
 	w.detail.Filtered = truth.Filtered(g.unit.Parts[part].Request)
 	w.detail.FreeGPUs = c.freeGPUs(truth, g)
+	if why.code != "" && !g.astray && c.startShort(j, g) {
+		return wait{}
+	}
 	if why.never() || g.astray {
 		w.detail.Code, w.reason = why.code, why.reason
 		w.detail.Level, w.detail.Domain, w.detail.MembersFit = why.level, why.domain, why.fit
@@ -130,6 +133,9 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 			c.tellMade(g, made, &w)
 			return w
 		}
+	}
+	if why.code == "" && c.startShort(j, g) {
+		return wait{}
 	}
 	if text := c.notBefore(g); text != "" && (why.code == codeBehind || c.placeable(truth, g)) {
 		w.detail.Code, w.reason = codeBehind, fmt.Sprintf("needs %s%s, which would fit, but not beside %s", g.wants(), g.where(), text)

@@ -184,7 +184,9 @@ func (p *planner) admit(now float64, d *model.Decision) Action {
 	i := p.numbers[d.Job]
 	j := *p.jobs[i]
 	if j.State == model.StateRunning {
-		j.Members = append(slices.Clone(j.Members), d.Members...)
+		if j.Members = append(slices.Clone(j.Members), d.Members...); len(j.Members) < j.Groups[0].Count {
+			j.Resized = append(slices.Clone(j.Resized), clock(now))
+		}
 		p.put(i, j)
 		return Action{Act: Resize, Job: i, Pieces: p.pieces(j.Members), Reason: d.Reason}
 	}
