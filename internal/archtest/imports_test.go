@@ -67,6 +67,7 @@ var layers = []layer{
 	{prefix: "internal/jobhcl", allowed: nil},
 	{prefix: "internal/devcluster", allowed: nil},
 	{prefix: "internal/devnomad", allowed: []string{"internal/devnomad", "internal/devcluster", "internal/nomadplugin", "internal/jobhcl"}},
+	{prefix: "internal/devjoin", allowed: []string{"internal/devcluster", "internal/devnomad", "internal/nomadproc"}},
 	{prefix: "internal/nomadproc", allowed: []string{"internal/devcluster"}},
 	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "jobspecs", "dist/acl"}},
 	{prefix: "internal/archtest", allowed: nil},

@@ -107,8 +107,29 @@ type Cluster interface {
 	// joins it again. They need Spec.Networks.
 	Cut(node string) error
 	Heal(node string) error
+	// Joining is what a client needs to join the cluster later, in a process of its
+	// own.
+	Joining() Joining
 	// Stop ends every task and process.
 	Stop() error
+}
+
+// Joining is how a client joins a cluster that runs. It is JSON in a file.
+type Joining struct {
+	// Backend is the cluster's.
+	Backend string
+	// Address and Token are the API's.
+	Address, Token string
+	// Bind is the loopback address of the cluster's processes.
+	Bind string
+	// Binary, Server and Region are a real Nomad's: the program, its servers' RPC
+	// address, and their region. ACL says whether its agents enforce ACLs.
+	Binary, Server, Region string
+	ACL                    bool
+	// Path is the client's PATH; "" is the process's own.
+	Path string
+	// Node is what the client is to be, but for its name and for more meta.
+	Node Node
 }
 
 // Member is a cluster that can be one of the regions of a federation.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -54,13 +55,12 @@ const defaultLostAfter = 27 * time.Second
 // Cluster is a running stand-in. It implements devcluster.Cluster.
 type Cluster struct {
 	spec     devcluster.Spec
+	opts     Options
 	dir      string
 	ownsDir  bool
 	reaper   *reaper.Reaper
 	server   *server.Server
-	clients  []*client.Client
 	http     *http.Server
-	agents   map[string]*nodeAgent // by node name
 	address  string
 	token    string
 	run      context.Context
@@ -68,10 +68,14 @@ type Cluster struct {
 	api      *agent.Agent
 	finished sync.WaitGroup
 	stopped  sync.Once
+	// joins makes those that join later come one by one.
+	joins sync.Mutex
 
-	mu   sync.Mutex
-	byID map[string]*client.Client
-	fail func(*http.Request) (int, string)
+	mu      sync.Mutex
+	clients []*client.Client
+	agents  map[string]*nodeAgent // by node name
+	byID    map[string]*client.Client
+	fail    func(*http.Request) (int, string)
 	// others are the regions that it is joined with; isolated: it reaches none of
 	// them, and nobody reaches its servers.
 	others   map[string]*Cluster
@@ -157,7 +161,7 @@ func (c *Cluster) listen(run context.Context) error {
 		Region: c.Region(), Regions: c.regions, Forward: c.forward,
 	})
 	c.run, c.api = run, handler
-	c.http = c.serve(l, handler)
+	c.http = c.serve(l, c.joining(handler))
 	return nil
 }
 
@@ -175,42 +179,67 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		CPUMHz: cmp.Or(opts.Capacity.CPUMHz, DefaultCapacity.CPUMHz), Cores: cmp.Or(opts.Capacity.Cores, DefaultCapacity.Cores),
 		MemoryMiB: cmp.Or(opts.Capacity.MemoryMiB, DefaultCapacity.MemoryMiB), DiskMiB: cmp.Or(opts.Capacity.DiskMiB, DefaultCapacity.DiskMiB),
 	}
+	c.opts = opts
+	c.opts.Capacity = capacity
+	all := make([]*client.Client, len(c.spec.Nodes))
 	for i, n := range c.spec.Nodes {
-		if c.client(n.Name) != nil {
-			return fmt.Errorf("start node %d: the name %q is taken", i, n.Name)
-		}
-		dir := filepath.Join(c.dir, n.Name)
-		id, err := nodeID(dir)
-		if err != nil {
+		var err error
+		if all[i], err = c.addNode(i, n); err != nil {
 			return err
 		}
-		local, err := c.listenFor(n.Name)
-		if err != nil {
-			return err
-		}
-		n.Plugins = slices.Clone(n.Plugins)
-		for i := range n.Plugins {
-			n.Plugins[i].Config = strings.ReplaceAll(n.Plugins[i].Config, devcluster.ServerHost, cmp.Or(c.spec.Bind, "127.0.0.1"))
-		}
-		cl := client.New(client.Config{
-			Node: n, ID: id, Dir: dir, Ordinal: i, HTTPAddr: local.address, Capacity: capacity,
-			Clock: opts.Clock, Server: c.server, Log: c.spec.Log,
-			Region:    c.Region(),
-			PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark(), "PATH=" + c.spec.PathVariable(os.Getenv("PATH"))}, Path: c.spec.Path,
-		})
-		c.clients = append(c.clients, cl)
-		c.mu.Lock()
-		c.byID[id] = cl
-		c.mu.Unlock()
-		c.serveFor(local, cl)
 	}
 	var wg sync.WaitGroup
-	errs := make([]error, len(c.clients))
-	for i, cl := range c.clients {
+	errs := make([]error, len(all))
+	for i, cl := range all {
 		wg.Go(func() { errs[i] = cl.Start(ctx) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// addNode makes a node that is not started.
+func (c *Cluster) addNode(ordinal int, n devcluster.Node) (*client.Client, error) {
+	if c.client(n.Name) != nil {
+		return nil, fmt.Errorf("start node %d: the name %q is taken", ordinal, n.Name)
+	}
+	dir := filepath.Join(c.dir, n.Name)
+	id, err := nodeID(dir)
+	if err != nil {
+		return nil, err
+	}
+	local, err := c.listenFor(n.Name)
+	if err != nil {
+		return nil, err
+	}
+	n.Plugins = slices.Clone(n.Plugins)
+	for i := range n.Plugins {
+		n.Plugins[i].Config = strings.ReplaceAll(n.Plugins[i].Config, devcluster.ServerHost, cmp.Or(c.spec.Bind, "127.0.0.1"))
+	}
+	cl := client.New(client.Config{
+		Node: n, ID: id, Dir: dir, Ordinal: ordinal, HTTPAddr: local.address, Capacity: c.opts.Capacity,
+		Clock: c.opts.Clock, Server: c.server, Log: c.spec.Log,
+		Region:    c.Region(),
+		PluginEnv: c.pluginEnv(), TaskEnv: []string{c.reaper.Mark(), "PATH=" + c.spec.PathVariable(os.Getenv("PATH"))}, Path: c.spec.Path,
+	})
+	c.mu.Lock()
+	c.clients = append(c.clients, cl)
+	c.byID[id] = cl
+	c.mu.Unlock()
+	c.serveFor(local, cl)
+	return cl, nil
+}
+
+// all are the nodes that are there now.
+func (c *Cluster) all() []*client.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.clients)
+}
+
+func (c *Cluster) agent(name string) *nodeAgent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.agents[name]
 }
 
 // nodeID is the node's, kept in its folder as Nomad does.
@@ -259,7 +288,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		changed := c.server.Store().Changed()
 		missing := ""
 		c.server.Store().View(func(v *state.View) {
-			for _, cl := range c.clients {
+			for _, cl := range c.all() {
 				if n := v.Node(cl.ID()); n == nil || n.Status != api.NodeStatusReady {
 					missing = cl.Name()
 				}
@@ -277,7 +306,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 }
 
 func (c *Cluster) client(name string) *client.Client {
-	for _, cl := range c.clients {
+	for _, cl := range c.all() {
 		if cl.Name() == name {
 			return cl
 		}
@@ -301,7 +330,7 @@ func (c *Cluster) StopNode(name string) error {
 	if err := cl.Kill(); err != nil {
 		return err
 	}
-	c.agents[name].close()
+	c.agent(name).close()
 	return nil
 }
 
@@ -342,14 +371,17 @@ func (c *Cluster) answer(r *http.Request) (int, string) {
 func (c *Cluster) Stop() error {
 	var errs []error
 	c.stopped.Do(func() {
-		for _, cl := range c.clients {
+		for _, cl := range c.all() {
 			cl.Destroy()
 		}
 		c.cancel()
 		if c.http != nil {
 			_ = c.http.Close()
 		}
-		for _, a := range c.agents {
+		c.mu.Lock()
+		agents := slices.Collect(maps.Values(c.agents))
+		c.mu.Unlock()
+		for _, a := range agents {
 			a.close()
 		}
 		c.finished.Wait()

@@ -30,6 +30,8 @@ func (c *Cluster) listenFor(name string) (*nodeAgent, error) {
 		return nil, fmt.Errorf("listen for the agent of node %s: %w", name, err)
 	}
 	a := &nodeAgent{address: l.Addr().String(), listener: l}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.agents[name] = a
 	return a, nil
 }
@@ -45,7 +47,7 @@ func (c *Cluster) serveFor(a *nodeAgent, cl *client.Client) {
 
 // reopen answers again at the same address.
 func (c *Cluster) reopen(name string) error {
-	a := c.agents[name]
+	a := c.agent(name)
 	l, err := net.Listen("tcp", a.address)
 	if err != nil {
 		return fmt.Errorf("listen for the agent of node %s: %w", name, err)
@@ -68,7 +70,7 @@ func (a *nodeAgent) close() {
 
 // AgentAddress implements devcluster.Cluster.
 func (c *Cluster) AgentAddress(name string) string {
-	if a := c.agents[name]; a != nil {
+	if a := c.agent(name); a != nil {
 		return "http://" + a.address
 	}
 	return ""

@@ -20,7 +20,9 @@ import (
 
 // Cluster is a running cluster. It implements devcluster.Cluster.
 type Cluster struct {
-	version string
+	// bind and rpc are where its servers are reached, path is its agents' PATH.
+	bind, rpc, path string
+	version         string
 	// region is its Nomad region, serf where its server meets those of others.
 	region, serf string
 	address      string
@@ -116,6 +118,7 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 	}
 	c.server = &agent{name: "server", bin: bin, configs: configs, env: env, log: spec.Log}
 	c.address = url(bind, all[0])
+	c.bind, c.rpc, c.path = bind, net.JoinHostPort(bind, fmt.Sprint(all[0].RPC)), spec.PathVariable(os.Getenv("PATH"))
 	c.serf = net.JoinHostPort(bind, fmt.Sprint(all[0].Serf))
 	perNode := (lastDynamicPort - firstDynamicPort + 1) / max(1, len(spec.Nodes))
 	for i, n := range spec.Nodes {

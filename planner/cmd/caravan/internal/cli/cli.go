@@ -174,7 +174,7 @@ func (a *app) root() *cobra.Command {
 	add("cluster", a.topologyCommand(), a.decideCommand(), a.snapshotCommand(), a.replayCommand(), a.defragCommand())
 	add("cluster", a.simulateCommand(), a.traceCommand())
 	add("operate", a.policyCommand(), a.agentCommand(), a.doctorCommand(), a.devCommand(), a.benchCommand())
-	root.AddCommand(a.versionCommand())
+	root.AddCommand(a.versionCommand(), a.devClientCommand())
 	return root
 }
 
