@@ -83,7 +83,6 @@ func (r *run) hold(a Action) error {
 func (r *run) begin(i int) {
 	j := &r.jobs[i]
 	wait := r.now - j.asked
-	j.waited += wait
 	load := 0.0
 	if j.first < 0 {
 		j.first = r.now
@@ -102,7 +101,7 @@ func (r *run) begin(i int) {
 // pace sets a running job's speed by its place, and when it will be done.
 func (r *run) pace(i int) {
 	j := &r.jobs[i]
-	j.speed = r.Speed.Of(&JobShape{GPUs: j.GPUs, Model: j.Model, Class: j.Class}, j.pieces)
+	j.speed = r.Speed.Of(&JobShape{GPUs: j.placed, Model: j.Model, Class: j.Class}, j.pieces)
 	if j.Max > 0 && j.placed != j.GPUs {
 		j.speed *= float64(j.placed) / float64(j.GPUs)
 	}

@@ -262,7 +262,7 @@ func (r *run) decide() error {
 	}
 	for _, a := range actions {
 		if err := r.act(a); err != nil {
-			return fmt.Errorf("%w: %w", ErrScheduler, err)
+			return fmt.Errorf("%w: %w; it was to be done because: %s", ErrScheduler, err, a.Reason)
 		}
 	}
 	if again > 0 {

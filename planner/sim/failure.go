@@ -51,5 +51,9 @@ func (r *run) crash(i int) {
 	}
 	r.log(i, EventFail, j.pieces, 0)
 	r.release(i)
-	r.wait(i)
+	asked := j.asked
+	held := j.phase == holding
+	if r.wait(i); held {
+		j.asked = asked // it has not run since
+	}
 }

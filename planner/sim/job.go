@@ -47,9 +47,8 @@ type job struct {
 	asked float64
 	// first is when it ran first, and ended when it was done; -1 before.
 	first, ended float64
-	// waited is how long it has waited to run, and again how much of that came
-	// after it had run.
-	waited, again float64
+	// again is how long it has waited after it had run.
+	again float64
 	// apart is how much of the wait before the first start passed while as many
 	// GPUs were free, but not where the gang fits; presence is the integral of the
 	// number of jobs over its time in the system. Until the first start, and the

@@ -131,7 +131,7 @@ func (k *kube) Decide(now float64) ([]Action, float64, error) {
 			out = append(out, a)
 		}
 	}
-	return out, k.next(), nil
+	return out, k.next(now), nil
 }
 
 // expire deletes jobs whose pods have held GPUs in vain for too long.
@@ -213,8 +213,9 @@ func (k *kube) emptiest(gpus int) int {
 	return slices.IndexFunc(k.ledger.free, func(free uint64) bool { return ones(free) == most })
 }
 
-// next is when a job expires, or may be created again.
-func (k *kube) next() float64 {
+// next is when a job expires, or may be created again. Who waits for the quota
+// alone is looked at again when something else happens.
+func (k *kube) next(now float64) float64 {
 	at := never
 	for _, i := range k.order {
 		if j := k.jobs[i]; len(j.pieces) > 0 {
@@ -222,7 +223,7 @@ func (k *kube) next() float64 {
 		}
 	}
 	for _, i := range k.outside {
-		if j := k.jobs[i]; j.backoff > kubeBackoff {
+		if j := k.jobs[i]; j.backoff > kubeBackoff && j.from > now {
 			at = min(at, j.from)
 		}
 	}

@@ -134,7 +134,7 @@ func (o *Outcome) Metrics() Metrics {
 // times fills in what is known of the cohort's jobs one by one.
 func (o *Outcome) times(out *Metrics) {
 	cohort := o.cohort()
-	out.Cohort = len(cohort)
+	out.Cohort, out.Sizes, out.Queues = len(cohort), []Part{}, []Part{}
 	if len(cohort) == 0 {
 		return
 	}

@@ -166,10 +166,16 @@ func (r *Report) check() error {
 	return fmt.Errorf("%w: %d rows, and no job among them", ErrTrace, r.Rows)
 }
 
-// Read reads a trace whole, the earliest job first.
+// Read reads a trace whole, the earliest job first. A name that comes again gets
+// the row's number behind it, so that every job can be told from the others.
 func Read(r io.Reader, o Options) ([]Job, Report, error) {
 	var jobs []Job
+	names := map[string]bool{}
 	rep, err := Scan(r, o, func(j Job) error {
+		for names[j.ID] {
+			j.ID = fmt.Sprintf("%s#%d", j.ID, len(jobs)+1)
+		}
+		names[j.ID] = true
 		jobs = append(jobs, j)
 		return nil
 	})

@@ -77,9 +77,7 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 		},
 	}
 	f.trace.add(cmd)
-	cmd.Flags().IntVar(&f.gpus, "gpus", 256, "`number` of GPUs of a cluster of equal nodes")
-	cmd.Flags().IntVar(&f.perNode, "gpus-per-node", 8, "`number` of GPUs in each node")
-	cmd.Flags().StringVar(&f.cluster, "cluster", "", "`file` that describes the cluster, in place of --gpus")
+	f.addCluster(cmd)
 	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+"; behind an order +easy, +conservative, +preempt, +defrag turn more on")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
@@ -93,6 +91,13 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	cmd.Flags().StringVar(&f.events, "events", "", "`file` for every event as a line of JSON; with several runs POLICY.SEED is put before its ending")
 	cmd.Flags().StringVar(&f.report, "report", "", "`directory` for a report: one HTML file with plots, and the data as CSV")
 	return cmd
+}
+
+// addCluster adds the flags that say on what is simulated.
+func (f *simFlags) addCluster(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.gpus, "gpus", 256, "`number` of GPUs of a cluster of equal nodes")
+	cmd.Flags().IntVar(&f.perNode, "gpus-per-node", 8, "`number` of GPUs in each node")
+	cmd.Flags().StringVar(&f.cluster, "cluster", "", "`file` that describes the cluster, in place of --gpus")
 }
 
 // pictured is of how many GPUs a report shows who had them when.

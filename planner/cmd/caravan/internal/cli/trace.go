@@ -113,7 +113,7 @@ func (a *app) traceCommand() *cobra.Command {
 		Args:  args(0, 0, "a command"),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.traceDescribe(), a.traceConvert(), a.traceSample(), a.traceScale(), a.traceSynth())
+	cmd.AddCommand(a.traceDescribe(), a.traceConvert(), a.traceSample(), a.traceScale(), a.traceSynth(), a.traceCheckEvents())
 	return cmd
 }
 

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/sim/audit"
+)
+
+// auditFlags are the flags of `trace check-events`.
+type auditFlags struct {
+	sim     simFlags
+	results string
+	policy  string
+	seed    int
+}
+
+// audited is what it prints as JSON.
+type audited struct {
+	*audit.Report
+	// Differences are metrics of the results that are others.
+	Differences []audit.Difference `json:"differences"`
+}
+
+func (a *app) traceCheckEvents() *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use: "check-events FILE", Short: "Check a simulation's events, and compute its metrics again from them", Args: args(1, 1, "one file of events"),
+		Long: `Check-events reads what ` + "`caravan simulate --events`" + ` has written, with a program that
+shares no code with the simulator. No GPU may be used twice or while its node is
+down, every job must have all of its GPUs when it starts, work done must be work
+submitted and work lost, and every job must be accounted for. Then it computes
+every metric again from the events alone; with --results it compares them with
+those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if anything is wrong.`,
+		RunE: func(_ *cobra.Command, argv []string) error { return a.checkEvents(argv[0], &f) },
+	}
+	f.sim.addCluster(cmd)
+	cmd.Flags().StringVar(&f.results, "results", "", "`file` with the output of simulate --json, to compare with")
+	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose result it is, if there are several")
+	cmd.Flags().IntVar(&f.seed, "seed", 1, "`number` of the seed whose result it is")
+	f.sim.trace.add(cmd)
+	cmd.Flags().BoolVar(&f.sim.replay, "no-bootstrap", false, "exactly the jobs of the trace were played, rather than days drawn from it")
+	return cmd
+}
+
+func (a *app) checkEvents(name string, f *auditFlags) error {
+	cluster, err := a.simCluster(&f.sim)
+	if err != nil {
+		return err
+	}
+	in := audit.Input{Replay: f.sim.replay}
+	for i := range cluster.Nodes {
+		in.Nodes = append(in.Nodes, audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs)})
+	}
+	if f.sim.trace.file != "" {
+		jobs, _, err := f.sim.trace.read(a.env)
+		if err != nil {
+			return err
+		}
+		for i := range jobs {
+			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration})
+		}
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("read events: %w", err)
+	}
+	defer file.Close()
+	in.Events = file
+	out := audited{Differences: []audit.Difference{}}
+	if out.Report, err = audit.Check(in); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if f.results != "" {
+		metrics, err := a.metricsOf(f)
+		if err != nil {
+			return err
+		}
+		differences, err := out.Compare(metrics)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.results, err)
+		}
+		out.Differences = append(out.Differences, differences...)
+	}
+	if err := a.print(out, func(w io.Writer, s render.Style) error {
+		return render.Audited(w, s, out.Report, out.Differences, f.results != "")
+	}); err != nil {
+		return err
+	}
+	if wrong := out.FaultCount + len(out.Differences); wrong > 0 {
+		return fmt.Errorf("%s: %d faults, %d metrics that are others", name, out.FaultCount, len(out.Differences))
+	}
+	return nil
+}
+
+// metricsOf finds the metrics of the run whose events are checked.
+func (a *app) metricsOf(f *auditFlags) ([]byte, error) {
+	data, err := readFile(a.env, f.results)
+	if err != nil {
+		return nil, fmt.Errorf("read results: %w", err)
+	}
+	var all struct {
+		Results []struct {
+			Policy  string          `json:"policy"`
+			Seed    int             `json:"seed"`
+			Metrics json.RawMessage `json:"metrics"`
+		} `json:"results"`
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("read results: %s: %w", f.results, err)
+	}
+	if len(all.Results) == 1 && f.policy == "" {
+		return all.Results[0].Metrics, nil
+	}
+	var found error
+	for i := range all.Results {
+		r := &all.Results[i]
+		if r.Policy == f.policy && r.Seed == f.seed {
+			return r.Metrics, nil
+		}
+		found = errors.Join(found, fmt.Errorf("%s, seed %d", r.Policy, r.Seed))
+	}
+	return nil, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", f.policy, f.seed, found)
+}

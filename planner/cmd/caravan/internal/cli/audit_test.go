@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The events of a simulation bear out its results; others are found out.
+func TestCheckEvents(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,sjf", "--seeds", "1", "--no-bootstrap", "--failures", "1", "--json", "--events", events)
+	if played.code != CodeOK {
+		t.Fatalf("exit code %d: %s", played.code, played.errOut)
+	}
+	results := writeFile(t, "results.json", played.out)
+	events = strings.TrimSuffix(events, ".jsonl") + ".k8s-default.1.jsonl"
+	log, err := os.ReadFile(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := writeFile(t, "twice.jsonl", strings.Replace(string(log), `"event":"finish"`, `"event":"stop"`, 1))
+	other := writeFile(t, "other.json", strings.Replace(played.out, `"jct_mean_s": `, `"jct_mean_s": 9`, 1))
+	others := writeFile(t, "others.csv", "job,submit_s,duration_s,gpus\nz,0,1,1\n")
+	tests := map[string]struct {
+		args             []string
+		wantCode         int
+		wantOut, wantErr string
+	}{
+		"as it is":             {args: []string{events, "--trace", path}, wantOut: "Faults  none"},
+		"with its results":     {args: []string{events, "--results", results, "--policy", "k8s-default"}, wantOut: "every metric is what the events say"},
+		"as JSON":              {args: []string{events, "--json"}, wantOut: `"work_submitted_gpu_h"`},
+		"an end is missing":    {args: []string{twice}, wantCode: 1, wantOut: "never finished", wantErr: "1 faults"},
+		"other results":        {args: []string{events, "--results", other, "--policy", "k8s-default"}, wantCode: 1, wantOut: "jct_mean_s", wantErr: "that are others"},
+		"results of others":    {args: []string{events, "--results", results, "--policy", "las"}, wantCode: 2, wantErr: "k8s-default, seed 1"},
+		"another cluster":      {args: []string{events, "--gpus-per-node", "4"}, wantCode: 1, wantOut: "there is no GPU"},
+		"another trace":        {args: []string{events, "--trace", others, "--no-bootstrap"}, wantCode: 1, wantOut: "is not in the trace"},
+		"no events":            {args: []string{path}, wantCode: 1, wantErr: "invalid events: line 1"},
+		"no such file":         {args: []string{"/no/such"}, wantCode: 1, wantErr: "/no/such"},
+		"results that are not": {args: []string{events, "--results", path}, wantCode: 1, wantErr: "read results"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := newFakePlanner(t).call(nil, "", append([]string{"trace", "check-events", "--gpus", "16"}, test.args...)...)
+			if got.code != test.wantCode || !strings.Contains(got.out, test.wantOut) || !strings.Contains(got.errOut, test.wantErr) {
+				t.Errorf("exit code %d: want %d, %q and %q\n%s%s", got.code, test.wantCode, test.wantOut, test.wantErr, got.out, got.errOut)
+			}
+		})
+	}
+}

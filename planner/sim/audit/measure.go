@@ -1,0 +1,164 @@
+package audit
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// gpuHourPrice is the price of a GPU for an hour; only ratios to it count.
+const gpuHourPrice = 1.0
+
+// interactive is up to how many seconds a job of one GPU and no class counts as
+// interactive.
+const interactive = 3600
+
+// measure computes the metrics, as docs/simulator.md defines them.
+func (c *checker) measure() {
+	k := &c.clock
+	gpus := float64(len(c.at))
+	whole := gpus * k.horizon
+	of := func(x float64) float64 {
+		if whole <= 0 {
+			return 0
+		}
+		return x / whole
+	}
+	m := map[string]float64{}
+	c.report.Metrics = m
+	productive, lost, stops, unfinished := 0.0, 0.0, 0, 0
+	for _, j := range c.order {
+		productive += j.kept * float64(j.asks.GPUs)
+		lost += j.lost * float64(j.asks.GPUs)
+		stops += j.stops
+		if j.state != ended {
+			unfinished++
+		}
+	}
+	m["utilisation_allocated"], m["utilisation_busy"], m["utilisation_productive"] = of(k.allocated), of(k.engaged), of(productive)
+	m["utilisation_bound"] = of(most(c.order, gpus, k.horizon))
+	m["free_fillable"], m["free_fragmented"], m["free_indivisible"], m["free_fgd"] = of(k.parts[0]), of(k.parts[1]), of(k.parts[2]), of(k.useless)
+	jobs := float64(max(1, len(c.order)))
+	m["cost_per_run"] = gpuHourPrice * gpus * c.now / 3600 / jobs
+	m["cost_per_run_busy"] = gpuHourPrice * k.heldAlways / 3600 / jobs
+	m["preemptions"], m["gpu_hours_lost"], m["unfinished"] = float64(stops), lost/3600, float64(unfinished)
+	m["jobs"], m["makespan_s"] = float64(len(c.order)), c.now
+	c.cohort(m, gpus)
+}
+
+// cohort measures the jobs submitted in the middle half of [0, T].
+func (c *checker) cohort(m map[string]float64, gpus float64) {
+	var list []*tracked
+	for _, j := range c.order {
+		if from, to := 0.25*c.clock.horizon, 0.75*c.clock.horizon; from <= j.submitted && j.submitted <= to && j.state == ended {
+			list = append(list, j)
+		}
+	}
+	m["cohort"] = float64(len(list))
+	columns := map[string][]float64{}
+	add := func(name string, x float64) { columns[name] = append(columns[name], x) }
+	work, weighted := 0.0, 0.0
+	for _, j := range list {
+		took, wait := j.over-j.submitted, j.started-j.submitted
+		add("jct", took)
+		add("queue", wait)
+		add("apart", j.apart)
+		add("again", j.again)
+		if j.again > 0 {
+			add("requeued", j.again)
+		}
+		if j.asks.GPUs == 1 && (j.Class == "interactive" || j.Class == "" && j.Duration <= interactive) {
+			add("interactive", wait)
+		}
+		others := max(1, j.there/took) // an equal part for each is 1/others
+		add("rho", took/max(j.Duration, j.Duration*float64(j.asks.GPUs)*others/gpus))
+		work += j.Duration * float64(j.asks.GPUs)
+		weighted += took * j.Duration * float64(j.asks.GPUs)
+	}
+	for name, of := range map[string]struct {
+		column string
+		part   float64
+	}{
+		"jct_p50_s": {"jct", 0.5}, "jct_p99_s": {"jct", 0.99}, "jct_p999_s": {"jct", 0.999}, "jct_max_s": {"jct", 1}, "queue_p95_s": {"queue", 0.95},
+		"requeue_p95_s": {"requeued", 0.95}, "interactive_start_p95_s": {"interactive", 0.95}, "finish_time_fairness_p99": {"rho", 0.99}, "finish_time_fairness_max": {"rho", 1},
+	} {
+		m[name] = atPart(columns[of.column], of.part)
+	}
+	m["jct_mean_s"], m["queue_mean_s"], m["requeue_mean_s"] = average(columns["jct"]), average(columns["queue"]), average(columns["again"])
+	m["queue_fragmentation_mean_s"], m["queue_provisioning_mean_s"] = average(columns["apart"]), 0
+	m["queue_fair_share_mean_s"] = m["queue_mean_s"] - m["queue_fragmentation_mean_s"]
+	m["finish_time_fairness_mean"] = average(columns["rho"])
+	m["jct_gpu_weighted_s"] = 0
+	if work > 0 {
+		m["jct_gpu_weighted_s"] = weighted / work
+	}
+	m["jct_mean_bound_s"], m["jct_p99_bound_s"], m["jct_gpu_weighted_bound_s"] = least(list, gpus)
+	c.report.Sizes, c.report.Queues = bySize(list), byQueue(list)
+}
+
+func average(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, x := range list {
+		sum += x
+	}
+	return sum / float64(len(list))
+}
+
+// atPart is the smallest of some values that a part of them does not exceed.
+func atPart(list []float64, part float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[max(0, int(math.Ceil(part*float64(len(sorted))))-1)]
+}
+
+func bySize(list []*tracked) []Part {
+	names := map[string][]*tracked{}
+	for _, j := range list {
+		name := "65+"
+		switch n := j.asks.GPUs; {
+		case n == 1:
+			name = "1"
+		case n <= 8:
+			name = "2-8"
+		case n <= 64:
+			name = "9-64"
+		}
+		names[name] = append(names[name], j)
+	}
+	out := []Part{}
+	for _, name := range []string{"1", "2-8", "9-64", "65+"} {
+		if len(names[name]) > 0 {
+			out = append(out, partOf(name, names[name]))
+		}
+	}
+	return out
+}
+
+// byQueue lists the queues, those with most jobs first, then by name.
+func byQueue(list []*tracked) []Part {
+	names := map[string][]*tracked{}
+	for _, j := range list {
+		if j.Queue != "" {
+			names[j.Queue] = append(names[j.Queue], j)
+		}
+	}
+	out := []Part{}
+	for name, some := range names {
+		out = append(out, partOf(name, some))
+	}
+	slices.SortFunc(out, func(a, b Part) int { return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Name, b.Name)) })
+	return out
+}
+
+func partOf(name string, list []*tracked) Part {
+	var jct, queue []float64
+	for _, j := range list {
+		jct, queue = append(jct, j.over-j.submitted), append(queue, j.started-j.submitted)
+	}
+	return Part{name, len(list), average(jct), atPart(jct, 0.99), atPart(queue, 0.95)}
+}
