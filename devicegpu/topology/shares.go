@@ -46,6 +46,10 @@ func SliceID(gpu string, n int) string { return gpu + sliceMark + strconv.Itoa(n
 
 // ParseSliceID takes a SliceID apart; ok is false for any other ID.
 func ParseSliceID(id string) (gpu string, n int, ok bool) {
+	end := len(id)
+	if end < 4 || id[end-2] != ':' && id[end-3] != ':' {
+		return "", 0, false // as most are, and there are many
+	}
 	at := strings.LastIndex(id, sliceMark)
 	if at <= 0 {
 		return "", 0, false

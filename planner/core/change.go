@@ -218,7 +218,7 @@ func sameBuild(a, b *model.Node) bool {
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Levels, b.Levels) &&
 		slices.EqualFunc(a.GPUs, b.GPUs, func(x, y model.GPU) bool {
 			return x.UUID == y.UUID && x.Vendor == y.Vendor && x.Type == y.Type && x.Model == y.Model &&
-				x.Island == y.Island && x.NUMA == y.NUMA && x.Parent == y.Parent && maps.Equal(x.Attributes, y.Attributes)
+				x.Island == y.Island && x.NUMA == y.NUMA && x.Parent == y.Parent && x.Slices == y.Slices && x.SharedMiB == y.SharedMiB && maps.Equal(x.Attributes, y.Attributes)
 		}) &&
 		(a.Links == nil) == (b.Links == nil) && slices.EqualFunc(a.Links, b.Links, slices.Equal[[]model.Link])
 }

@@ -189,7 +189,7 @@ func askFaults(who string, n *model.Node, g *model.TaskGroup, m model.Member) (f
 			}
 			model = gpu.Model
 			var c feasible.Checker
-			if !c.MatchesDevice(d, &feasible.DeviceGroup{Vendor: gpu.Vendor, Type: gpu.Type, Model: gpu.Model, Attributes: gpu.Attributes}) {
+			if !c.MatchesDevice(d, &feasible.DeviceGroup{Vendor: gpu.Vendor, Type: gpu.Type, Model: gpu.Model, Attributes: gpu.Attributes, Shared: gpu.Slices > 0}) {
 				faults = append(faults, fmt.Sprintf("%s: GPU %s is no %s", who, uuid, d.Name))
 			}
 		}

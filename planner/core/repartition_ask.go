@@ -58,7 +58,7 @@ const (
 func (d *divider) kindOf(name string) feasible.DeviceGroup {
 	for i := range d.tree.Kinds {
 		if k := &d.tree.Kinds[i]; k.Model == name {
-			return feasible.DeviceGroup{Vendor: k.Vendor, Type: k.Type, Model: k.Model, Attributes: k.Attributes}
+			return feasible.DeviceGroup{Vendor: k.Vendor, Type: k.Type, Model: k.Model, Attributes: k.Attributes, Shared: k.Shared}
 		}
 	}
 	return feasible.DeviceGroup{Vendor: "nvidia", Type: "gpu", Model: name}

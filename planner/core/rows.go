@@ -22,6 +22,8 @@ type holder struct {
 	member *model.Member
 	// lost: its node is cut off, and its job does without it.
 	lost bool
+	// usage is what is known of how much it uses of the GPUs that it shares.
+	usage *model.Usage
 	// stays: nothing says that it ever ends by itself. A service does not, and
 	// of what Caravan does not manage nobody knows.
 	stays bool
@@ -67,6 +69,7 @@ func (p *Prepared) emptyRow(node int32) topo.Row {
 
 func take(r *topo.Row, h holder) {
 	r.GPUs &^= h.gpus
+	r.SetUser(h.gpus, h.usage)
 	r.Free.CPUMHz -= h.resources.CPUMHz
 	r.Free.Cores -= h.resources.Cores
 	r.Free.MemoryMiB -= h.resources.MemoryMiB
@@ -102,7 +105,7 @@ func (p *Prepared) findHolders(node int32) []holder {
 		key := jobKey{a.Namespace, a.Job}
 		out = append(out, holder{
 			job: key, alloc: a.ID, on: a, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
-			stays: !p.endsItself(key) && !a.Stopping, lost: a.Lost,
+			stays: !p.endsItself(key) && !a.Stopping, lost: a.Lost, usage: p.usageOf(node, key),
 		})
 	}
 	if len(members) == 0 {
@@ -129,7 +132,7 @@ func (p *Prepared) findHolders(node int32) []holder {
 }
 
 func (p *Prepared) memberHolder(node int32, m jobMember) holder {
-	h := holder{job: keyOf(m.job), member: m.member, gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service"}
+	h := holder{job: keyOf(m.job), member: m.member, gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service", usage: p.usageOf(node, keyOf(m.job))}
 	for i := range m.job.Groups {
 		g := &m.job.Groups[i]
 		if g.Name != m.member.Group {
@@ -141,6 +144,15 @@ func (p *Prepared) memberHolder(node int32, m jobMember) holder {
 		}
 	}
 	return h
+}
+
+// usageOf is what is known of how much a job uses of the shared GPUs of a node, nil
+// where there are none.
+func (p *Prepared) usageOf(node int32, key jobKey) *model.Usage {
+	if len(p.tree.Nodes[node].Shape.Shared) == 0 || p.jobs[key] == nil {
+		return nil
+	}
+	return p.jobs[key].Usage
 }
 
 // matchAlloc finds the allocation that a member has become: the one with its

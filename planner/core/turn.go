@@ -115,7 +115,7 @@ func (c *cycle) serve(t *turn, stage int) bool {
 		if t.placed > placed {
 			continue // with fewer members
 		}
-		w.reason += g.modelsWanted() + g.regionsWanted()
+		w.reason += g.modelsWanted() + g.regionsWanted() + c.sharedWanted(g)
 		c.foretell(t.job, g, &w)
 		t.waits = append(t.waits, w)
 		if c.policy.Strict && w.forRoom {
@@ -137,7 +137,7 @@ func (c *cycle) end(t *turn) model.Decision {
 			d.Action = model.ActionAdmit
 			d.Detail.Code = codePlaced
 			d.Detail.Level, d.Detail.Domain = t.last.Level, t.last.Domain
-			d.Reason = c.placedReason(t.job, d, t.last) + t.modelsPlaced() + t.regionPlaced() + c.slicesPlaced(t.job, d.Members) + c.borrowedReason(t) + c.backfillReason(d.Backfill)
+			d.Reason = c.placedReason(t.job, d, t.last) + t.modelsPlaced() + c.sharedPlaced(t.job, d.Members) + t.regionPlaced() + c.slicesPlaced(t.job, d.Members) + c.borrowedReason(t) + c.backfillReason(d.Backfill)
 		}
 		borrowed := d.Detail.BorrowedGPUs
 		if len(t.waits) > 0 {

@@ -21,7 +21,7 @@ func FuzzParseMeta(f *testing.F) {
 		{"caravan_gang", "job"}, {"caravan_topology", "require:rack"}, {"caravan_topology", "require:"},
 		{"caravan_min", "1"}, {"caravan_max", "99999999999999999999"}, {"caravan_deadline", "2031-05-17T18:00:00Z"},
 		{"caravan_duration", "1h"}, {"caravan_budget", "1e309"}, {"caravan_queue", "a/b"}, {"caravan_\xff", ""},
-		{"caravan_models", "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB=0.5"}, {"caravan_models", "=,=,"}, {"caravan_mix", "true"},
+		{"caravan_models", "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB=0.5"}, {"caravan_models", "=,=,"}, {"caravan_mix", "true"}, {"caravan_share", "allow"}, {"caravan_share", "only"},
 		{"caravan_slice", "2"}, {"caravan_regions", "eu, us"}, {"caravan_data", "a,,b"}, {"caravan_slice", "4:rack"}, {"caravan_slice", "-0x:"},
 		{"caravan_speed", "1:1, 2:1.9,4:3.5"}, {"caravan_speed", "1:1,1:2"}, {"caravan_speed", ":,:"}, {"caravan_speed", "1:1e-400,99999999999999999999:1"},
 	} {

@@ -38,13 +38,14 @@ const (
 	KeyModels     = Prefix + "models"
 	KeyMix        = Prefix + "mix"
 	KeySpeed      = Prefix + "speed"
+	KeyShare      = Prefix + "share"
 )
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyMove, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
-	KeyRegions, KeyData, KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed,
+	KeyRegions, KeyData, KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed, KeyShare,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -105,6 +106,9 @@ type Spec struct {
 	// author's order; empty is any. Mix lets one gang have several of them.
 	Models []model.ModelSpeed
 	Mix    bool
+	// Share says whether slices of shared GPUs may serve its device requests: one of
+	// the Share constants.
+	Share string
 	// Speed is how fast the gang is by its members, ascending; empty is not said.
 	Speed []model.SpeedPoint
 	// Groups are the elastic bounds, in the order of the job's groups.

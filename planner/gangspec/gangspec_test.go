@@ -122,7 +122,7 @@ func TestParseReadsEverything(t *testing.T) {
 		"caravan_duration": "90m", "caravan_deadline": "36h", "caravan_preempt": "never",
 		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
 		"caravan_on_failure": "continue", "caravan_on_resize": "restart",
-		"caravan_models": "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB = .5,NVIDIA L4", "caravan_mix": "true", "caravan_collective": "alltoall",
+		"caravan_models": "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB = .5,NVIDIA L4", "caravan_mix": "true", "caravan_share": "never", "caravan_collective": "alltoall",
 		"caravan_regions": "eu,us", "caravan_data": "imagenet, s3://bucket/laion 5b",
 		"caravan_speed": "4 : 3.5, 1:1,2:1.9",
 	}
@@ -137,7 +137,7 @@ func TestParseReadsEverything(t *testing.T) {
 		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2, Slice: model.Slice{Size: 2, Level: "node"}}},
 		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Move: "allow", Checkpoint: 10 * time.Minute,
 		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
-		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true, Collective: "alltoall",
+		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true, Share: "never", Collective: "alltoall",
 		Regions: []string{"eu", "us"}, Data: []string{"imagenet", "s3://bucket/laion 5b"},
 		Speed: []model.SpeedPoint{{Members: 1, Rate: 1}, {Members: 2, Rate: 1.9}, {Members: 4, Rate: 3.5}},
 	}
@@ -228,6 +228,7 @@ func TestParseFaults(t *testing.T) {
 		"speeds far apart":      {func(j *api.Job) { j.Meta["caravan_speed"] = "1:1e-30,2:1" }, []string{`the speed "1e-30" is no number above 0`}},
 		"one size twice":        {func(j *api.Job) { j.Meta["caravan_speed"] = "2:1, 2:1.9" }, []string{`2 members are listed twice`}},
 		"many sizes":            {func(j *api.Job) { j.Meta["caravan_speed"] = manySizes(65) }, []string{"allowed are at most 64 sizes"}},
+		"share":                 {func(j *api.Job) { j.Meta["caravan_share"] = "yes" }, []string{`job: caravan_share = "yes": allowed is never, allow or only`}},
 		"mix":                   {func(j *api.Job) { j.Meta["caravan_mix"] = "yes" }, []string{`job: caravan_mix = "yes": allowed is true or false`}},
 		"budget":                {func(j *api.Job) { j.Meta["caravan_budget"] = "NaN" }, []string{"amount above 0"}},
 		"in a task's meta": {func(j *api.Job) { j.TaskGroups[0].Tasks[0].Meta = map[string]string{"caravan_gang": "job"} },

@@ -58,6 +58,7 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 	spec.Models, spec.Mix = p.models()
 	spec.Collective = p.word(KeyCollective, model.CollectiveRing, []string{model.CollectiveRing, model.CollectiveAllToAll})
 	spec.Speed = p.speed()
+	spec.Share = p.share()
 	spec.Checkpoint = p.duration(KeyCheckpoint)
 	spec.Deadline, spec.DeadlineAfter = p.deadline()
 	spec.Groups = p.bounds()

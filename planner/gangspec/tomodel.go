@@ -92,7 +92,7 @@ func taskGroup(g *api.TaskGroup, spec Spec) model.TaskGroup {
 		}
 		out.Constraints = append(out.Constraints, constraints(t.Constraints)...)
 		out.Constraints = append(out.Constraints, driverConstraint(t.Driver)...)
-		out.Devices = append(out.Devices, devices(t)...)
+		out.Devices = append(out.Devices, devices(t, spec.Share)...)
 	}
 	out.Constraints = append(out.Constraints, volumeConstraints(g.Volumes)...)
 	out.Constraints = distinct(out.Constraints)
@@ -108,7 +108,7 @@ func driverConstraint(driver string) []model.Constraint {
 	return []model.Constraint{{Left: "${attr.driver." + driver + "}", Operand: api.ConstraintAttributeIsSet}}
 }
 
-func devices(t *api.Task) []model.DeviceAsk {
+func devices(t *api.Task, share string) []model.DeviceAsk {
 	if t.Resources == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func devices(t *api.Task) []model.DeviceAsk {
 		if d.Count != nil {
 			count = int(*d.Count)
 		}
-		out = append(out, model.DeviceAsk{Task: t.Name, Name: d.Name, Count: count, Constraints: constraints(d.Constraints)})
+		out = append(out, model.DeviceAsk{Task: t.Name, Name: d.Name, Count: count, Constraints: constraints(d.Constraints), Shared: sharedOf(d, share)})
 	}
 	return out
 }

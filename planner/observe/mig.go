@@ -32,8 +32,8 @@ func (r *nodeReader) instances(d *api.NodeDeviceResource, e *nodeEntry, byID map
 	}
 }
 
-// divided gives MIG instances the NUMA node of their GPU. Where the GPU is
-// listed as a device too, which it may be for a moment while it is divided or
+// divided gives MIG instances and time slices the NUMA node of their GPU. Where the
+// GPU is listed as a device too, which it may be for a moment while it is divided or
 // made whole, one of the two does not exist: neither is given away.
 func divided(byID map[string]model.GPU, matrix topology.Matrix, e *nodeEntry) {
 	numa := map[string]int{}
@@ -51,10 +51,10 @@ func divided(byID map[string]model.GPU, matrix topology.Matrix, e *nodeEntry) {
 			g.NUMA = at
 		}
 		if whole, listed := byID[g.Parent]; listed {
-			e.warn("GPU %s is listed whole, and its MIG instance %s too; neither is given away until the device plugin lists one of them alone", g.Parent, id)
+			e.warn("GPU %s is listed whole, and its MIG instance or slice %s too; neither is given away until the device plugin lists one of them alone", g.Parent, id)
 			for _, both := range []*model.GPU{&g, &whole} {
 				if both.Unhealthy == "" {
-					both.Unhealthy = "the GPU is listed whole and divided"
+					both.Unhealthy = "the GPU is listed whole and in parts"
 				}
 			}
 			byID[g.Parent] = whole

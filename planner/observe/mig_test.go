@@ -53,7 +53,7 @@ func summary(n model.Node) map[string][]string {
 
 // TestMIGInstances know the GPU that they are a part of.
 func TestMIGInstances(t *testing.T) {
-	const both = "the GPU is listed whole and divided"
+	const both = "the GPU is listed whole and in parts"
 	whole := []string{"H100", "", "0", ""}
 	part := []string{"H100 MIG 3g.40gb", "GPU-b", "1", ""}
 	tests := map[string]struct {

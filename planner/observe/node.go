@@ -226,6 +226,7 @@ func (r *nodeReader) gpus(n *api.Node, e *nodeEntry) (topology.Matrix, bool) {
 			}
 		}
 		r.instances(d, e, byID)
+		r.shares(d, e, byID)
 		r.divisions(d, e)
 	}
 	if len(ids) == 0 {
@@ -248,7 +249,7 @@ func decodeTopology(a *api.Attribute) (topology.Matrix, error) {
 func (r *nodeReader) deviceAttributes(d *api.NodeDeviceResource) map[string]string {
 	out := make(map[string]string, len(d.Attributes))
 	for k, a := range d.Attributes {
-		if k == topology.AttrTopology || k == topology.AttrInstances || k == topology.AttrDivisions || a == nil {
+		if k == topology.AttrTopology || k == topology.AttrInstances || k == topology.AttrShares || k == topology.AttrDivisions || a == nil {
 			continue
 		}
 		v := a.String()

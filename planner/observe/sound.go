@@ -137,10 +137,13 @@ func keepGPUs(n *model.Node, keep func(model.GPU) bool) {
 func soundAllocs(allocs []model.Alloc, owner map[string]string, st *state) (out []model.Alloc, warnings []Warning) {
 	out = make([]model.Alloc, 0, len(allocs))
 	holder := map[string]string{}
+	shared := st.sharedNodes()
 	for _, a := range allocs {
-		if st.nodes[a.Node] == nil {
+		n := st.nodes[a.Node]
+		if n == nil {
 			continue
 		}
+		a.GPUs = heldInParts(a.GPUs, &n.model, shared[a.Node])
 		for _, id := range a.GPUs {
 			if on, ok := owner[id]; ok && on != a.Node {
 				a.Node = on

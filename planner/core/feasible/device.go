@@ -12,6 +12,8 @@ type DeviceGroup struct {
 	Vendor, Type, Model string
 	Attributes          map[string]string
 	IDs                 []string
+	// Shared: its devices are time slices of GPUs that others use too.
+	Shared bool
 }
 
 // UniquePrefix starts the keys of attributes that differ from node to node.
@@ -37,9 +39,10 @@ const (
 )
 
 // MatchesDevice reports whether a device group has the ask's name and meets
-// its constraints. Count does not matter here.
+// its constraints. Count matters for shared GPUs only: several time slices are not
+// several GPUs.
 func (c *Checker) MatchesDevice(ask model.DeviceAsk, g *DeviceGroup) bool {
-	if !nameMatches(ask.Name, g) {
+	if !nameMatches(ask.Name, g) || !sharingMatches(ask, g) {
 		return false
 	}
 	for _, con := range ask.Constraints {
@@ -50,6 +53,14 @@ func (c *Checker) MatchesDevice(ask model.DeviceAsk, g *DeviceGroup) bool {
 		}
 	}
 	return true
+}
+
+// sharingMatches reports whether the ask may be served by what is shared, or not.
+func sharingMatches(ask model.DeviceAsk, g *DeviceGroup) bool {
+	if g.Shared {
+		return ask.Shared != "" && ask.Count == 1
+	}
+	return ask.Shared != model.SharedOnly
 }
 
 // MatchesID reports whether one instance of a matching group may be given out:

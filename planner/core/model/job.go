@@ -97,6 +97,9 @@ type Job struct {
 	// Speed is what is known of how fast the job works by its size; left out,
 	// nothing is.
 	Speed *Speed `json:"speed,omitempty"`
+	// Usage is what is known of how much the job uses of a shared GPU; left out,
+	// nothing is, and each of its slices counts as an equal part.
+	Usage *Usage `json:"usage,omitempty"`
 	// ForgottenGPUs and ForgottenRan are what of AttainedGPUs and Ran an order by
 	// past service does not hold against it any more.
 	ForgottenGPUs float64       `json:"forgotten_gpu_s,omitempty"`
@@ -229,6 +232,9 @@ type DeviceAsk struct {
 	Name        string       `json:"name"`
 	Count       int          `json:"count"`
 	Constraints []Constraint `json:"constraints,omitempty"`
+	// Shared says whether a time slice of a shared GPU may serve it: SharedAllow,
+	// SharedOnly, or "", not. A request for several is never served by slices.
+	Shared string `json:"shared,omitempty"`
 }
 
 // Constraint is Nomad's: Left and Right may hold "${…}" interpolations.

@@ -30,6 +30,7 @@ var enums = map[string][]string{
 	"Job.collective":     {"", CollectiveRing, CollectiveAllToAll},
 	"Job.preempt":        {"", PreemptCheckpoint, PreemptAlways, PreemptNever},
 	"Job.move":           {"", MoveNever},
+	"DeviceAsk.shared":   {"", SharedAllow, SharedOnly},
 	"DivisionState":      {string(DivisionPending), string(DivisionDone), string(DivisionRefused)},
 	"Topology.mode":      {"", TopologyRequire, TopologyPrefer},
 	"Constraint.operand": Operands,

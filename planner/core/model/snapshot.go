@@ -165,9 +165,13 @@ type GPU struct {
 	Island int `json:"island"`
 	// NUMA is the NUMA node, -1 if unknown.
 	NUMA int `json:"numa"`
-	// Parent is the UUID of the GPU that this is a MIG instance of; "" is a whole
-	// GPU. A divided GPU is no device itself.
+	// Parent is the UUID of the GPU that this is a MIG instance or a time slice of;
+	// "" is a whole GPU. A GPU that is divided or shared is no device itself.
 	Parent string `json:"parent,omitempty"`
+	// Slices is how many tasks share the Parent, each with a time slice such as
+	// this; 0 is no slice. SharedMiB is all of the Parent's memory, 0 if unknown.
+	Slices    int `json:"slices,omitempty"`
+	SharedMiB int `json:"shared_mib,omitempty"`
 }
 
 // Link is the connection between two GPUs of a node.

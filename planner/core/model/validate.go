@@ -122,6 +122,7 @@ func (n *Node) validate(f *faults, i int, levels map[string]bool) {
 		}
 	}
 	n.validateLinks(f, i)
+	n.validateSlices(f, i)
 	for k := range n.Divisions {
 		d := &n.Divisions[k]
 		if d.GPU == "" {
@@ -236,6 +237,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	}
 	j.validateModels(f, i)
 	j.validateSpeed(f, i)
+	j.validateUsage(f, i)
 	groups := make(map[string]*TaskGroup, len(j.Groups))
 	for k := range j.Groups {
 		g := &j.Groups[k]
@@ -294,6 +296,11 @@ func (g *TaskGroup) validate(f *faults, i, at int, job string, levels map[string
 		}
 	}
 	for k, d := range g.Devices {
+		switch d.Shared {
+		case "", SharedAllow, SharedOnly:
+		default:
+			f.add("jobs[%d] (%s).groups[%d] (%s).devices[%d].shared: %q: want %q or %q", i, job, at, g.Name, k, d.Shared, SharedAllow, SharedOnly)
+		}
 		if d.Count < 0 || d.Count > MaxCount {
 			f.add("jobs[%d] (%s).groups[%d] (%s).devices[%d].count: %d: want 0 to %d", i, job, at, g.Name, k, d.Count, MaxCount)
 		}

@@ -86,7 +86,7 @@ func (a *attempt) mayUse(part int, node int32, limit uint64) bool {
 func (a *attempt) choices(part int, node int32, limit uint64) []Placed {
 	r := a.unit.Parts[part].Request
 	groups := a.Catalog.Tree.Nodes[node].Groups
-	free := a.State.Row(node).GPUs & limit
+	free := a.Catalog.open(r, node, a.State.Row(node)) & limit
 	if len(groups) < 2 || r.GPUs == 0 {
 		p, ok := a.pick(r, node, free, 1)
 		if !ok {
@@ -145,7 +145,7 @@ func (a *attempt) likeOne(failed []int32, node int32, part int) bool {
 	n, row := &t.Nodes[node], a.State.Row(node)
 	for _, f := range failed {
 		m, other := &t.Nodes[f], a.State.Row(f)
-		if m.Shape == n.Shape && row.GPUs == other.GPUs && row.Free == other.Free && len(row.Ports) == 0 && len(other.Ports) == 0 &&
+		if m.Shape == n.Shape && row.GPUs == other.GPUs && row.Users == nil && other.Users == nil && row.Free == other.Free && len(row.Ports) == 0 && len(other.Ports) == 0 &&
 			row.Owner == other.Owner && row.Closed == other.Closed && slices.Equal(m.Groups, n.Groups) && a.sameVerdicts(f, node) &&
 			m.Model.Capacity == n.Model.Capacity && !a.used(f) && !a.used(node) {
 			return true

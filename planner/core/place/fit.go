@@ -20,6 +20,7 @@ const (
 	whyMemory
 	whyDisk
 	whyPorts
+	whyShared
 )
 
 // whyText are the words for Detail.Filtered; refused nodes have their own.
@@ -33,6 +34,7 @@ var whyText = [...]string{
 	whyMemory: "memory",
 	whyDisk:   "disk",
 	whyPorts:  "port in use",
+	whyShared: "shared GPUs expected to be too full",
 }
 
 // maxPerNode bounds how many members one node is said to take.
@@ -45,7 +47,8 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 	}
 	n := &c.Tree.Nodes[node]
 	want, usable := c.usable(r, node)
-	free := usable & row.GPUs
+	open := c.open(r, node, row)
+	free := usable & open
 	f := topo.Fit{GPUs: int32(bits.OnesCount64(free))}
 	switch {
 	case row.Closed:
@@ -65,9 +68,12 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 	}
 	if r.GPUs > 0 {
 		// GPUs come first: a node that lacks them and CPU too lacks GPUs.
-		gpuMembers := min(maxPerNode, c.capacity(r, node, row.GPUs))
+		gpuMembers := min(maxPerNode, c.capacity(r, node, open))
 		if gpuMembers == 0 {
 			f.Why = whyGPUs
+			if open != row.GPUs && c.capacity(r, node, row.GPUs) > 0 {
+				f.Why = whyShared
+			}
 			return f
 		}
 		members = min(members, gpuMembers)
@@ -86,11 +92,14 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 	if n.Shape.Islands[0] != n.All { // else all of the node is one
 		inIsland := 0
 		for _, island := range n.Shape.Islands {
-			inIsland = max(inIsland, c.capacity(r, node, row.GPUs&island))
+			inIsland = max(inIsland, c.capacity(r, node, open&island))
 		}
 		f.Island = min(f.Members, int32(inIsland))
 	}
 	f.Score = score(n, usable, free, row.GPUs, r.GPUs, f.Island > 0)
+	if r.shares {
+		f.Score = c.sharedScore(r, node, row, free, f.Score)
+	}
 	return f
 }
 

@@ -34,7 +34,7 @@ func (a *attempt) inIslands(part, count int) func(node int32) bool {
 		if !a.hasRequired(node) {
 			return false
 		}
-		shape, free := a.Catalog.Tree.Nodes[node].Shape, a.State.Row(node).GPUs
+		shape, free := a.Catalog.Tree.Nodes[node].Shape, a.Catalog.open(r, node, a.State.Row(node))
 		if r.GPUs < 2 || len(shape.Islands) < 2 {
 			return true
 		}
@@ -129,7 +129,10 @@ func (a *attempt) limits(node int32, island bool, need int) []uint64 {
 		return n
 	}
 	islands = slices.Clone(islands)
-	slices.SortStableFunc(islands, func(x, y uint64) int { return cmp.Compare(cost(x), cost(y)) })
+	shared := a.sharedFirst(node)
+	slices.SortStableFunc(islands, func(x, y uint64) int {
+		return cmp.Or(cmp.Compare(shared[x], shared[y]), cmp.Compare(cost(x), cost(y)))
+	})
 	return islands
 }
 
@@ -256,8 +259,11 @@ func (a *attempt) put(part int, node int32, count int, limit uint64) bool {
 	r := a.unit.Parts[part].Request
 	start, placed := a.State.Mark(), len(a.placed)
 	for i := range count {
-		free := a.State.Row(node).GPUs & limit
-		p, ok := a.pickInIsland(r, node, free, count-i)
+		free := a.Catalog.open(r, node, a.State.Row(node)) & limit
+		p, ok := a.pickSlice(r, node, free)
+		if !ok {
+			p, ok = a.pickInIsland(r, node, free, count-i)
+		}
 		if !ok {
 			p, ok = a.pick(r, node, free, count-i)
 		}

@@ -23,6 +23,10 @@ type Request struct {
 
 	// key is what it was compiled from.
 	key string
+	// shares: some of its asks may be served by time slices; usage is what is known
+	// of how much a member uses of one, nil if nothing.
+	shares bool
+	usage  *model.Usage
 	// allToAll: see chooser.
 	allToAll bool
 	asks     []ask
@@ -109,6 +113,9 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 		}),
 		OnePerNode: feasible.DistinctHosts(job.Constraints) || feasible.DistinctHosts(group.Constraints),
 	}
+	if r.shares = shares(group); r.shares {
+		r.usage = job.Usage
+	}
 	r.allToAll = job.Collective == model.CollectiveAllToAll
 	for _, p := range group.Ports {
 		r.Ports = append(r.Ports, uint16(p))
@@ -128,6 +135,11 @@ func (c *Catalog) Compile(job *model.Job, group *model.TaskGroup) *Request {
 	}
 	c.requests[key] = r
 	return r
+}
+
+// shares reports whether a member may be given time slices.
+func shares(group *model.TaskGroup) bool {
+	return slices.ContainsFunc(group.Devices, func(d model.DeviceAsk) bool { return d.Shared != "" && d.Count == 1 })
 }
 
 // requestKey appends everything that Compile looks at.
@@ -168,6 +180,14 @@ func requestKey(key []byte, job *model.Job, group *model.TaskGroup) []byte {
 		text(d.Name)
 		number(d.Count)
 		constraints(d.Constraints)
+		text(d.Shared)
+	}
+	if u := job.Usage; u != nil && shares(group) {
+		number(u.MemoryMiB)
+		number(u.Busy)
+		for _, m := range u.Minutes {
+			number(m)
+		}
 	}
 	return key
 }
@@ -175,7 +195,11 @@ func requestKey(key []byte, job *model.Job, group *model.TaskGroup) []byte {
 // matchingKinds evaluates an ask on every kind of device group, instance IDs
 // and unique attributes left aside: those are looked at node by node.
 func (c *Catalog) matchingKinds(d model.DeviceAsk) []bool {
-	group := model.TaskGroup{Devices: []model.DeviceAsk{{Name: d.Name, Count: 1, Constraints: d.Constraints}}}
+	like := model.DeviceAsk{Name: d.Name, Count: 1, Constraints: d.Constraints, Shared: d.Shared}
+	if d.Count != 1 && d.Shared != "" {
+		like.Count = 2 // several slices are not several GPUs
+	}
+	group := model.TaskGroup{Devices: []model.DeviceAsk{like}}
 	key := string(requestKey(nil, &model.Job{}, &group))
 	if kinds := c.kinds[key]; kinds != nil {
 		return kinds
@@ -187,7 +211,7 @@ func (c *Catalog) matchingKinds(d model.DeviceAsk) []bool {
 	}
 	for i := range kinds {
 		k := &c.Tree.Kinds[i]
-		kinds[i] = c.Nodes.Checker().MatchesDevice(shared, &feasible.DeviceGroup{Vendor: k.Vendor, Type: k.Type, Model: k.Model, Attributes: k.Attributes})
+		kinds[i] = c.Nodes.Checker().MatchesDevice(shared, &feasible.DeviceGroup{Vendor: k.Vendor, Type: k.Type, Model: k.Model, Attributes: k.Attributes, Shared: k.Shared})
 	}
 	c.kinds[key] = kinds
 	return kinds
@@ -203,7 +227,7 @@ func (c *Catalog) mask(a *ask, node int32, g topo.Group) uint64 {
 		return g.Mask
 	}
 	m := c.Tree.Nodes[node].Model
-	device := feasible.DeviceGroup{}
+	device := feasible.DeviceGroup{Shared: c.Tree.Kinds[g.Kind].Shared}
 	topo.Each(g.Mask, func(i int) {
 		gpu := &m.GPUs[i]
 		device.Vendor, device.Type, device.Model, device.Attributes = gpu.Vendor, gpu.Type, gpu.Model, gpu.Attributes
@@ -228,5 +252,5 @@ func (c *Catalog) claim(r *Request, node int32) topo.Claim {
 	if capacity := c.Tree.Nodes[node].Model.Capacity; res.Cores > 0 && capacity.Cores > 0 {
 		res.CPUMHz += res.Cores * capacity.CPUMHz / capacity.Cores
 	}
-	return topo.Claim{Resources: res, Ports: r.Ports}
+	return topo.Claim{Resources: res, Ports: r.Ports, Usage: r.usage}
 }

@@ -50,7 +50,7 @@ var rules = map[string]kind{
 	"Job.Namespace": namespace, "Job.ID": job, "Job.Type": keep, "Job.State": keep, "Job.Hold": hidden, "Job.RetryFor": hidden,
 	"Job.PriorityClass": class, "Job.Queue": queuePath, "Job.Region": level, "Job.Datacenters": datacenter, "Job.Pool": pool,
 	"Job.Gang": keep, "Job.Preempt": keep, "Job.Move": keep, "Topology.Mode": keep, "Topology.Level": keep,
-	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep,
+	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep, "DeviceAsk.Shared": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,
 	"ModelSpeed.Name": keep, "Job.RanByModel KEY": keep, "Slice.Level": keep, "Job.Collective": keep, "Job.Regions": level, "Job.Data": dataSet,

@@ -273,11 +273,11 @@ func (s *scrubber) onDevices(list []model.Constraint) {
 
 // onGPUs gives an attribute to the GPUs that meet a constraint.
 func (s *scrubber) onGPUs(name string, c model.Constraint) {
-	ask := model.DeviceAsk{Name: "/", Constraints: []model.Constraint{c}} // any device
+	ask := model.DeviceAsk{Name: "/", Count: 1, Shared: model.SharedAllow, Constraints: []model.Constraint{c}} // any device
 	for n := range s.from.Nodes {
 		for k := range s.from.Nodes[n].GPUs {
 			from, to := &s.from.Nodes[n].GPUs[k], &s.to.Nodes[n].GPUs[k]
-			device := feasible.DeviceGroup{Vendor: from.Vendor, Type: from.Type, Model: from.Model, Attributes: from.Attributes, IDs: []string{from.UUID}}
+			device := feasible.DeviceGroup{Vendor: from.Vendor, Type: from.Type, Model: from.Model, Attributes: from.Attributes, IDs: []string{from.UUID}, Shared: from.Slices > 0}
 			if !s.nodes.Checker().MatchesDevice(ask, &device) {
 				continue
 			}

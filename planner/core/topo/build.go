@@ -130,7 +130,7 @@ func (in *interner) groups(node *model.Node) []Group {
 		at := -1
 		for k, f := range first {
 			o := &node.GPUs[f]
-			if g.Vendor == o.Vendor && g.Type == o.Type && g.Model == o.Model && maps.Equal(g.Attributes, o.Attributes) {
+			if g.Vendor == o.Vendor && g.Type == o.Type && g.Model == o.Model && (g.Slices > 0) == (o.Slices > 0) && maps.Equal(g.Attributes, o.Attributes) {
 				at = k
 				break
 			}
@@ -157,7 +157,7 @@ func (in *interner) kind(g *model.GPU) int32 {
 			return k
 		}
 	}
-	kind := Kind{Vendor: g.Vendor, Type: g.Type, Model: g.Model, Attributes: map[string]string{}}
+	kind := Kind{Vendor: g.Vendor, Type: g.Type, Model: g.Model, Shared: g.Slices > 0, Attributes: map[string]string{}}
 	for name, value := range g.Attributes {
 		if !isUnique(name) {
 			kind.Attributes[name] = value
@@ -183,7 +183,7 @@ func commonCount(attributes map[string]string) int {
 }
 
 func (k *Kind) is(g *model.GPU) bool {
-	if g.Vendor != k.Vendor || g.Type != k.Type || g.Model != k.Model {
+	if g.Vendor != k.Vendor || g.Type != k.Type || g.Model != k.Model || (g.Slices > 0) != k.Shared {
 		return false
 	}
 	n := 0

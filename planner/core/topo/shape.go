@@ -3,11 +3,13 @@ package topo
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/together"
 )
 
 // Shape is how the GPUs of a node are joined.
@@ -17,10 +19,13 @@ type Shape struct {
 	// GPUs is how many there are.
 	GPUs int
 	// Islands are the NVLink islands' GPUs, by the lowest GPU in each. The
-	// instances of a divided GPU are one: together they are the whole of it.
+	// instances or slices of a GPU are one: together they are the whole of it.
 	Islands []uint64
-	// Divided is set if some are instances of a divided GPU.
+	// Divided is set if some are instances or slices of a GPU.
 	Divided bool
+	// Shared are the GPUs of which the node's devices are time slices; none on most
+	// nodes.
+	Shared []SharedGPU
 	// IslandOf is every GPU's index in Islands.
 	IslandOf []int
 	// NUMA is every GPU's NUMA node, -1 if unknown.
@@ -31,6 +36,13 @@ type Shape struct {
 	// Even is set for islands all of whose pairs have the same bandwidth: any
 	// set of their GPUs is as good as any other.
 	Even []bool
+}
+
+// SharedGPU is a GPU that is offered in time slices.
+type SharedGPU struct {
+	together.GPU
+	// Mask are its slices, which are one of the Islands.
+	Mask uint64
 }
 
 // Estimates in GB/s per direction, for links whose bandwidth nobody measured.
@@ -93,6 +105,10 @@ func shapeKey(key []byte, node *model.Node) []byte {
 			first := slices.IndexFunc(node.GPUs, func(g model.GPU) bool { return g.Parent == parent })
 			key = append(key, 'p', byte(first))
 		}
+		if g := &node.GPUs[i]; g.Slices > 0 {
+			key = append(key, 's', byte(g.Slices))
+			key = binary.LittleEndian.AppendUint64(key, uint64(g.SharedMiB))
+		}
 	}
 	for _, row := range node.Links {
 		for _, l := range row {
@@ -124,6 +140,11 @@ func newShape(node *model.Node) *Shape {
 		}
 		s.Islands[at] |= 1 << i
 		s.IslandOf[i], s.NUMA[i] = at, g.NUMA
+	}
+	for _, island := range s.Islands {
+		if g := &node.GPUs[bits.TrailingZeros64(island)]; g.Slices > 0 {
+			s.Shared = append(s.Shared, SharedGPU{together.GPU{Slices: g.Slices, MemoryMiB: g.SharedMiB}, island})
+		}
 	}
 	for i := range n {
 		s.Bandwidth[i] = make([]float64, n)

@@ -14,6 +14,9 @@ type Row struct {
 	Free model.Resources
 	// Ports are the host ports taken, in order. The slice is never written to.
 	Ports []uint16
+	// Users say, by GPU, what is known of how much those use who hold a time slice;
+	// nil is nothing of anybody. The slice is never written to.
+	Users []*model.Usage
 	// Owner is who keeps the node from everyone else, 0 for nobody.
 	Owner int32
 	// Closed: nothing new may be placed here.
@@ -25,6 +28,8 @@ type Claim struct {
 	GPUs      uint64
 	Resources model.Resources
 	Ports     []uint16
+	// Usage is what is known of how much a member uses of the GPUs that it shares.
+	Usage *model.Usage
 }
 
 // State is what is free. Trial changes return an undo; Set does not, and must
@@ -75,7 +80,33 @@ func (s *State) Take(node int32, c Claim) Undo {
 	if len(c.Ports) > 0 {
 		r.Ports = MergePorts(r.Ports, c.Ports)
 	}
+	r.SetUser(c.GPUs, c.Usage)
 	return u
+}
+
+// SetUser notes what is known of who has got GPUs, or nil, of who has left them.
+func (r *Row) SetUser(gpus uint64, usage *model.Usage) {
+	if gpus == 0 || usage == nil && r.Users == nil {
+		return
+	}
+	users := make([]*model.Usage, MaxGPUs)
+	copy(users, r.Users)
+	Each(gpus, func(i int) { users[i] = usage })
+	r.Users = users
+}
+
+// UsersOf lists what is known of those who hold GPUs of a set, nil for who is
+// unknown.
+func (r *Row) UsersOf(set uint64) []*model.Usage {
+	out := make([]*model.Usage, 0, 8)
+	Each(set&^r.GPUs, func(i int) {
+		if r.Users == nil {
+			out = append(out, nil)
+			return
+		}
+		out = append(out, r.Users[i])
+	})
+	return out
 }
 
 // Give gives back what somebody holds, as if it had left. What others hold too
@@ -88,6 +119,7 @@ func (s *State) Give(node int32, c Claim) Undo {
 	if len(c.Ports) > 0 {
 		r.Ports = slices.DeleteFunc(slices.Clone(r.Ports), func(p uint16) bool { return slices.Contains(c.Ports, p) })
 	}
+	r.SetUser(c.GPUs, nil)
 	return u
 }
 

@@ -73,6 +73,8 @@ type Group struct {
 type Kind struct {
 	Vendor, Type, Model string
 	Attributes          map[string]string
+	// Shared: its devices are time slices of GPUs.
+	Shared bool
 }
 
 // Find returns the number of a node by its ID.

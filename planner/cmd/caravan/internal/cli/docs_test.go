@@ -187,7 +187,7 @@ func TestUsersGuideHasEverySetting(t *testing.T) {
 	for _, key := range []string{
 		gangspec.KeyGang, gangspec.KeyQueue, gangspec.KeyTopology, gangspec.KeyMin, gangspec.KeyMax, gangspec.KeyDuration,
 		gangspec.KeyDeadline, gangspec.KeyPreempt, gangspec.KeyCheckpoint, gangspec.KeyBurst, gangspec.KeyBudget,
-		gangspec.KeyOnFailure, gangspec.KeyOnResize, gangspec.KeyRegions, gangspec.KeyData, gangspec.KeyCollective, gangspec.KeySlice, gangspec.KeyModels, gangspec.KeyMix, gangspec.KeySpeed,
+		gangspec.KeyOnFailure, gangspec.KeyOnResize, gangspec.KeyRegions, gangspec.KeyData, gangspec.KeyCollective, gangspec.KeySlice, gangspec.KeyModels, gangspec.KeyMix, gangspec.KeySpeed, gangspec.KeyShare,
 	} {
 		if !regexp.MustCompile(`(?m)^\|.*` + "`" + key + "`").Match(guide) {
 			t.Errorf("%s is not in the table", key)
