@@ -215,13 +215,15 @@ func (p *Prepared) putNode(n *model.Node, touched map[int32]bool) {
 func sameBuild(a, b *model.Node) bool {
 	return a.Name == b.Name && a.Datacenter == b.Datacenter && a.Pool == b.Pool && a.Class == b.Class &&
 		a.Capacity == b.Capacity && slices.Equal(a.ReservedPorts, b.ReservedPorts) &&
-		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Levels, b.Levels) &&
+		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Levels, b.Levels) && sameBought(a.Bought, b.Bought) &&
 		slices.EqualFunc(a.GPUs, b.GPUs, func(x, y model.GPU) bool {
 			return x.UUID == y.UUID && x.Vendor == y.Vendor && x.Type == y.Type && x.Model == y.Model &&
 				x.Island == y.Island && x.NUMA == y.NUMA && x.Parent == y.Parent && x.Slices == y.Slices && x.SharedMiB == y.SharedMiB && maps.Equal(x.Attributes, y.Attributes)
 		}) &&
 		(a.Links == nil) == (b.Links == nil) && slices.EqualFunc(a.Links, b.Links, slices.Equal[[]model.Link])
 }
+
+func sameBought(a, b *model.Bought) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // check validates a change together with everything on the nodes that it is
 // about, as a snapshot of its own.

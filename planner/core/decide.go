@@ -114,6 +114,9 @@ type cycle struct {
 	compaction *compaction
 	// considered is what was found out about moves.
 	considered []model.Compaction
+	// reserved are the bought nodes that nobody may use, but for the job that they
+	// are kept for, if there is one.
+	reserved map[int32]reservedNode
 }
 
 // waitAnswer is what a gang that did not fit was told, and when.

@@ -296,8 +296,12 @@ func (c *cycle) stillFlying(l *landing) wait {
 		}
 	}
 	level, domain := c.around(at)
-	w := wait{reason: fmt.Sprintf("moves to %s, so that job %s has room; starts there as soon as %s; the place is kept for it until %s",
-		domainName(level, domain), jobName(jobKey{l.moving.Namespace, l.moving.For}), l.waits, l.moving.Until.UTC().Format("15:04:05"))}
+	why := "so that job " + jobName(jobKey{l.moving.Namespace, l.moving.For}) + " has room"
+	if l.moving.For == comesHome {
+		why = "off the nodes that were bought for it"
+	}
+	w := wait{reason: fmt.Sprintf("moves to %s, %s; starts there as soon as %s; the place is kept for it until %s",
+		domainName(level, domain), why, l.waits, l.moving.Until.UTC().Format("15:04:05"))}
 	w.detail = model.Detail{Code: codeMoving, Level: level, Domain: domain, MembersFit: l.gang.members, Held: held}
 	return w
 }

@@ -23,7 +23,9 @@ type option struct {
 	// models are those that its GPUs may be of, the fastest first; none is any.
 	models []model.ModelSpeed
 	// to is the region that it goes to, where there are several.
-	to   *route
+	to *route
+	// on says on which nodes, bought ones or others, where there are both.
+	on   site
 	unit *place.Unit
 }
 
@@ -46,7 +48,7 @@ func modelSets(models []model.ModelSpeed, mix bool) [][]model.ModelSpeed {
 
 // prepareOptions compiles a gang's unit once for each way to serve it: on a
 // faster model first, and of equal ones in the region that more speaks for.
-func (c *cycle) prepareOptions(j *model.Job, g *gang, routes []route) {
+func (c *cycle) prepareOptions(j *model.Job, g *gang, routes []route, sites []site) {
 	given := g.groups
 	defer func() { g.groups = given }()
 	sets := [][]model.ModelSpeed{nil}
@@ -71,13 +73,29 @@ func (c *cycle) prepareOptions(j *model.Job, g *gang, routes []route) {
 			if len(routes) > 0 {
 				o.to = &routes[i]
 			}
-			g.options = append(g.options, o)
-			g.at = len(g.options) - 1
-			c.prepareUnit(j, g)
-			g.options[g.at].unit = g.unit
+			c.prepareSites(j, g, o, sites)
 		}
 	}
 	g.use(0)
+}
+
+// prepareSites compiles a gang's unit for each of the sites where it may be.
+func (c *cycle) prepareSites(j *model.Job, g *gang, o option, sites []site) {
+	given := g.groups
+	for i := range max(1, len(sites)) {
+		if len(sites) > 0 {
+			o.on = sites[i]
+			g.groups = make([]*model.TaskGroup, len(given))
+			for k, group := range given {
+				g.groups[k] = o.on.limit(group)
+			}
+		}
+		g.options = append(g.options, o)
+		g.at = len(g.options) - 1
+		c.prepareUnit(j, g)
+		g.options[g.at].unit = g.unit
+	}
+	g.groups = given
 }
 
 // preferred puts the model first that the order would give a job.
@@ -212,6 +230,9 @@ func (c *cycle) makeRoomOnAny(j *model.Job, g *gang) (made, bool) {
 		g.use(i)
 		if i > 0 && !c.mayPreempt(j, g) {
 			break
+		}
+		if len(g.options) > 0 && g.options[i].on.bought {
+			continue // who has paid for nodes keeps them
 		}
 		if m, ok := c.makeRoom(j, g); ok {
 			return m, true

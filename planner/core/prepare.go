@@ -38,9 +38,14 @@ type Prepared struct {
 	demands []float64
 	// regions are what is known of regions.
 	regions []model.Region
-	nodes   map[string]*model.Node
-	jobs    map[jobKey]*model.Job
-	allocs  map[string]*model.Alloc
+	// burst is where nodes can be bought, and fits on how many of a pool's a job fits.
+	burst model.Burst
+	fits  map[fitKey]int
+	// queueBurst: some queue says whether nodes are bought for its jobs.
+	queueBurst bool
+	nodes      map[string]*model.Node
+	jobs       map[jobKey]*model.Job
+	allocs     map[string]*model.Alloc
 	// onTheWay are the jobs of which gangs are being moved.
 	onTheWay map[jobKey]bool
 	// divides are the nodes whose GPUs are divided as they are told to.
@@ -53,6 +58,8 @@ type Prepared struct {
 	// present are the nodes as they are now: the tree's, but for eligibility
 	// and health.
 	present []*model.Node
+	// bought are the nodes that were bought.
+	bought []int32
 	// allocsOn and membersOn are, by node, what holds something there.
 	allocsOn  [][]*model.Alloc
 	membersOn [][]jobMember
@@ -156,6 +163,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
 	p.levels, p.queues, p.demands, p.regions = s.Levels, s.Queues, s.History.Demands, s.Regions
+	p.setBurst(&s.Burst)
 	p.apart, p.apartNodes = slices.Clone(s.Reservations), nil
 	slices.SortFunc(p.apart, func(a, b model.Reservation) int { return strings.Compare(a.Name, b.Name) })
 }
@@ -180,9 +188,12 @@ func (p *Prepared) build(tree *topo.Tree) {
 	for _, j := range p.jobs {
 		p.addMembers(j)
 	}
-	p.present = make([]*model.Node, n)
+	p.present, p.bought = make([]*model.Node, n), nil
 	for i := range tree.Nodes {
 		p.present[i] = tree.Nodes[i].Model
+		if p.present[i].Bought != nil {
+			p.bought = append(p.bought, int32(i))
+		}
 	}
 	for v := range p.views {
 		p.views[v] = place.NewEngine(p.catalog, topo.NewState(n))
@@ -237,6 +248,7 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 func (c *cycle) decide() *model.Plan {
 	list := c.Prepared.queue()
 	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(list))}
+	c.keepBought()
 	c.keepPlaces()
 	c.stand()
 	c.setApart()
@@ -244,9 +256,11 @@ func (c *cycle) decide() *model.Plan {
 	c.keepSpares()
 	c.work(c.comeBack(c.guaranteedFirst(c.promisedFirst(c.inOrder(list))), plan), plan)
 	c.settleMoves()
+	c.comeHome()
 	plan.Repartitions = c.repartition(plan)
 	plan.Preemptions = c.yield.preemptions()
 	plan.Resizes = c.resize()
+	plan.Demand = c.wantNodes(plan)
 	plan.Queues = c.report(plan)
 	plan.Reservations = c.reservations(plan)
 	return plan

@@ -113,8 +113,12 @@ func (g *gang) exact() bool { return len(g.unit.Parts) == 1 && len(g.unit.Quotas
 func (c *cycle) prepare(j *model.Job, g *gang) {
 	g.options, g.at = g.options[:0], 0
 	routes, none := c.routes(j, g)
-	if len(routes) > 0 || len(j.Models) > 0 && g.gpus > 0 {
-		c.prepareOptions(j, g, routes)
+	sites := c.sites(j, g)
+	if len(routes) > 0 || len(sites) > 0 || len(j.Models) > 0 && g.gpus > 0 {
+		c.prepareOptions(j, g, routes, sites)
+		if none != "" {
+			g.nowhere, g.astray = none, true
+		}
 		return
 	}
 	c.prepareUnit(j, g)

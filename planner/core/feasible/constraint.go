@@ -212,6 +212,12 @@ func (c *Checker) checkDevice(operand string, left, right attribute, leftFound, 
 // Describe is a constraint as people write it.
 func Describe(c model.Constraint) string {
 	switch {
+	case c == AtHome():
+		return "that it runs on no bought nodes"
+	case c == InAnyPool():
+		return "that it runs on bought nodes only"
+	case c.Left == "${"+burstPool+"}":
+		return "that it is in pool " + c.Right
 	case c.Left == "":
 		return strings.TrimSpace(c.Operand + " " + c.Right)
 	case c.Right == "":

@@ -241,6 +241,11 @@ func resolve(target string, node *model.Node) value {
 	switch key {
 	case "node.unique.id":
 		return value{node.ID, true}
+	case burstPool:
+		if node.Bought == nil {
+			return value{}
+		}
+		return value{node.Bought.Pool, true}
 	case "node.datacenter":
 		fixed = node.Datacenter
 	case "node.unique.name":
@@ -261,6 +266,25 @@ func resolve(target string, node *model.Node) value {
 		fixed = node.Attributes[key]
 	}
 	return value{fixed, true}
+}
+
+// burstPool is the pool that a node was bought in. No constraint of Nomad's has such
+// a name.
+const burstPool = "caravan.pool"
+
+// AtHome lets only nodes pass that were not bought.
+func AtHome() model.Constraint {
+	return model.Constraint{Left: "${" + burstPool + "}", Operand: "is_not_set"}
+}
+
+// InPool lets only nodes of one pool pass.
+func InPool(name string) model.Constraint {
+	return model.Constraint{Left: "${" + burstPool + "}", Operand: "=", Right: name}
+}
+
+// InAnyPool lets only nodes pass that were bought.
+func InAnyPool() model.Constraint {
+	return model.Constraint{Left: "${" + burstPool + "}", Operand: "is_set"}
 }
 
 // glob matches text against a pattern in which "*" stands for anything.

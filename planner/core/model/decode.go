@@ -35,6 +35,12 @@ var required = map[string][]string{
 	"SpeedSample": {"members", "rate", "count"},
 	"Moving":      {"at", "until", "for", "members"},
 	"Division":    {"gpu", "at", "state"},
+	"BuyPool":     {"name", "node", "quota"},
+	"DataSet":     {"name"},
+	"Purchase":    {"id", "pool", "for", "market", "nodes", "price", "ordered", "expect_by", "state"},
+	"Spent":       {"amount"},
+	"BlockedPool": {"pool", "until"},
+	"Bought":      {"pool"},
 }
 
 // Operands are those that a Constraint may have.

@@ -110,6 +110,17 @@ type Job struct {
 	// Moving are the places that are kept for gangs of the job that were stopped
 	// to start again there.
 	Moving []Moving `json:"moving,omitempty"`
+
+	// Burst is one of the Burst constants; "" is as its queue says, or the policy.
+	// MixSites: its gangs may be on bought nodes and others at once.
+	Burst    string `json:"burst,omitempty"`
+	MixSites bool   `json:"mix_sites,omitempty"`
+	// Budget is the most money that nodes bought for it may cost; 0 is no limit.
+	Budget float64 `json:"budget,omitempty"`
+	// Checkpoint is how often it makes one; 0 is unknown.
+	Checkpoint time.Duration `json:"checkpoint_ns,omitempty"`
+	// OutputGB is how much it brings home from where it runs.
+	OutputGB float64 `json:"output_gb,omitempty"`
 }
 
 // What the GPUs of a member do most with each other.

@@ -20,6 +20,9 @@ type Plan struct {
 	// Resizes are the elastic gangs that get another size though none of them
 	// waits for members.
 	Resizes []Resize `json:"resizes,omitempty"`
+	// Demand is what is wanted of the pools in which nodes can be bought; nil where
+	// there are none.
+	Demand *Demand `json:"demand,omitempty"`
 }
 
 // Resize gives an elastic gang that runs more members than it has, or fewer.
@@ -216,6 +219,9 @@ type Detail struct {
 	// says what that rests on, or why it is not known.
 	Start time.Time `json:"start,omitzero"`
 	Basis string    `json:"basis,omitempty"`
+	// Burst is whether nodes are bought for it, and why; nil where that was not
+	// asked.
+	Burst *BurstChoice `json:"burst,omitempty"`
 }
 
 // Unblock is what would let a job that waits for room start at once.

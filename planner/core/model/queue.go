@@ -38,6 +38,12 @@ type Queue struct {
 	// Default: jobs of a queue that is not listed, nor below one that is, count
 	// for this one.
 	Default bool `json:"default,omitempty"`
+	// Burst is one of the Burst constants, for jobs of the queue and those below it
+	// that say nothing; "" is as the queue above says, or the policy.
+	Burst string `json:"burst,omitempty"`
+	// Budget is the most money that nodes bought for the queue's jobs, and those of
+	// queues below it, may cost in a month; 0 is no limit.
+	Budget float64 `json:"budget,omitempty"`
 	// History is what the queue, with those below it, has used on average, the
 	// long past counting less.
 	History map[string]float64 `json:"history,omitempty"`
@@ -134,6 +140,12 @@ func (c *queueChecker) one(q *Queue) {
 	case "", ReclaimSiblings, ReclaimNone:
 	default:
 		c.fault("reclaim", "%q: want %q or %q", q.Reclaim, ReclaimSiblings, ReclaimNone)
+	}
+	if q.Burst != "" && q.Burst != BurstAllow && q.Burst != BurstNever && q.Burst != BurstOnly {
+		c.fault("burst", "%q: want %q, %q or %q", q.Burst, BurstAllow, BurstNever, BurstOnly)
+	}
+	if !possible(q.Budget) {
+		c.fault("budget", "%g: want 0 (no limit) to 3.4e38", q.Budget)
 	}
 	if q.MaxPreemptedPerHour < 0 || q.MaxPreemptedPerHour > MaxQuantity {
 		c.fault("max_preempted_per_hour", "%d: want 0 (no limit) to %d", q.MaxPreemptedPerHour, MaxQuantity)

@@ -35,6 +35,8 @@ type Snapshot struct {
 	Regions []Region `json:"regions,omitempty"`
 	// History is what is known of jobs that have ended.
 	History History `json:"history,omitzero"`
+	// Burst is where nodes can be bought, and what has been.
+	Burst Burst `json:"burst,omitzero"`
 }
 
 // Region is what speaks for a region, or against it.
@@ -104,6 +106,8 @@ type Node struct {
 	Divides bool `json:"divides,omitempty"`
 	// Divisions are the last that its GPUs were told of.
 	Divisions []Division `json:"divisions,omitempty"`
+	// Bought is set on a node that was bought in a pool.
+	Bought *Bought `json:"bought,omitempty"`
 }
 
 // Division is how a GPU is to be divided, and what became of it.

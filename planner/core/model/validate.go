@@ -62,6 +62,7 @@ func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 	s.validateQueues(f)
 	s.validateReservations(f)
 	s.validateRegions(f)
+	s.Burst.validate(f, levels)
 	s.History.validate(f)
 	s.validateAllocs(f, nodes, owner)
 	return owner
@@ -123,6 +124,9 @@ func (n *Node) validate(f *faults, i int, levels map[string]bool) {
 	}
 	n.validateLinks(f, i)
 	n.validateSlices(f, i)
+	if n.Bought != nil && n.Bought.Pool == "" {
+		f.add("nodes[%d] (%s).bought.pool: empty: want the pool's name", i, n.ID)
+	}
 	for k := range n.Divisions {
 		d := &n.Divisions[k]
 		if d.GPU == "" {
@@ -249,6 +253,7 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	}
 	j.validateMembers(f, i, groups)
 	j.validateMoving(f, i, groups)
+	j.validateBurst(f, i)
 }
 
 func (j *Job) validateModels(f *faults, i int) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caravan-sched/caravan/planner/core/burst"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
@@ -85,6 +86,8 @@ type Policy struct {
 	FTF FTF `json:"ftf,omitzero"`
 	// MaxMin are the parameters of OrderMaxMin.
 	MaxMin MaxMin `json:"maxmin,omitzero"`
+	// Burst says when nodes are bought.
+	Burst burst.Policy `json:"burst,omitzero"`
 }
 
 // DefaultMaxHolds bounds what lies idle for the sake of those who wait.
@@ -100,7 +103,7 @@ func (p Policy) Validate() error {
 		faults = append(faults, fmt.Errorf("%w: max_holds %d: want 0 or more", ErrPolicy, p.MaxHolds))
 	}
 	faults = append(faults, p.Preempt.Validate(), p.Elastic.Validate(), p.Replace.Validate(), p.Defrag.Validate(), p.Caravan.Validate(), p.Interactive.Validate(), p.LAS.Validate(), p.Timeslice.Validate(), p.Backfill.Validate(),
-		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate())
+		p.Deadline.Validate(), p.FTF.Validate(), p.MaxMin.Validate(), p.Burst.Validate())
 	if p.Forecasts < 0 {
 		faults = append(faults, fmt.Errorf("%w: forecasts %d: want 0 or more", ErrPolicy, p.Forecasts))
 	}

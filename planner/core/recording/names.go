@@ -33,6 +33,9 @@ const (
 	queuePath   kind = "queue"
 	task        kind = "task"
 	reservation kind = "reservation"
+	buyPool     kind = "buy"
+	purchase    kind = "purchase"
+	bought      kind = "bought"
 )
 
 // rules say what the strings of a snapshot are, by type and field; KEY is what
@@ -64,6 +67,12 @@ var rules = map[string]kind{
 	"Division.GPU": gpu, "Division.Profiles": keep, "Division.State": keep, "Division.Why": hidden,
 	"Moving.Namespace": namespace, "Moving.For": job, "Moving.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,
+	"Bought.Pool": buyPool, "Bought.Name": bought, "Bought.Purchase": purchase, "Bought.Market": keep, "Bought.Surplus": hidden,
+	"Burst.Currency": keep, "Burst.Hold": hidden, "BuyPool.Name": buyPool, "BuyPool.Near": keep, "BuyPool.Data": dataSet, "DataSet.Name": dataSet,
+	"Purchase.ID": purchase, "Purchase.Pool": buyPool, "Purchase.Market": keep, "Purchase.Names": bought, "Purchase.State": keep,
+	"Purchase.Why": hidden, "Purchase.Leaving": bought, "Purchase.Gone": bought, "Spent.Queue": queuePath,
+	"BlockedPool.Pool": buyPool, "BlockedPool.Market": keep, "BlockedPool.Why": hidden,
+	"Job.Burst": keep, "Queue.Burst": keep, "Policy.Default": keep,
 	"Queue.Priorities KEY": class, "Queue.Reclaim": keep, "Queue.ReclaimFrom": queuePath, "Queue.History KEY": keep,
 }
 

@@ -72,46 +72,60 @@ func copyPolicy(p core.Policy) (out core.Policy, err error) {
 // scrubber makes the constraints of a copy anew, from the original's.
 type scrubber struct {
 	from, to *model.Snapshot
-	nodes    *feasible.Nodes
+	// fromNodes and toNodes are the nodes of both, those that could be bought too.
+	fromNodes, toNodes []*model.Node
+	nodes              *feasible.Nodes
 	// made are the attributes made so far, by what they stand for.
 	made map[string]string
 	// ids are constraints that list GPUs.
 	ids []*model.Constraint
 }
 
+// nodesOf are a snapshot's nodes, and those that could be bought.
+func nodesOf(s *model.Snapshot) []*model.Node {
+	out := make([]*model.Node, 0, len(s.Nodes)+len(s.Burst.Pools))
+	for i := range s.Nodes {
+		out = append(out, &s.Nodes[i])
+	}
+	for i := range s.Burst.Pools {
+		out = append(out, &s.Burst.Pools[i].Node)
+	}
+	return out
+}
+
 func newScrubber(from, to *model.Snapshot) *scrubber {
-	list := make([]*model.Node, len(from.Nodes))
-	for i := range from.Nodes {
-		list[i] = &from.Nodes[i]
-		to.Nodes[i].Attributes = nil
-		for k := range to.Nodes[i].GPUs {
-			to.Nodes[i].GPUs[k].Attributes = nil
+	s := &scrubber{from: from, to: to, made: map[string]string{}, fromNodes: nodesOf(from), toNodes: nodesOf(to)}
+	for _, n := range s.toNodes {
+		n.Attributes = nil
+		for k := range n.GPUs {
+			n.GPUs[k].Attributes = nil
 		}
 	}
-	tellKinds(from, to)
-	return &scrubber{from: from, to: to, nodes: feasible.NewNodes(list), made: map[string]string{}}
+	s.tellKinds()
+	s.nodes = feasible.NewNodes(s.fromNodes)
+	return s
 }
 
 // tellKinds keeps apart GPUs that are of two kinds: those whose attributes
 // differ are two devices in Nomad, and one ask is not served by both.
-func tellKinds(from, to *model.Snapshot) {
+func (s *scrubber) tellKinds() {
 	of := func(g *model.GPU) string {
 		shared := maps.Clone(g.Attributes)
 		maps.DeleteFunc(shared, func(name, _ string) bool { return strings.HasPrefix(name, feasible.UniquePrefix) })
 		return text(shared) // JSON sorts the keys
 	}
 	numbers := map[string]int{}
-	for i := range from.Nodes {
-		for k := range from.Nodes[i].GPUs {
-			numbers[of(&from.Nodes[i].GPUs[k])] = 0
+	for i := range s.fromNodes {
+		for k := range s.fromNodes[i].GPUs {
+			numbers[of(&s.fromNodes[i].GPUs[k])] = 0
 		}
 	}
 	for i, one := range slices.Sorted(maps.Keys(numbers)) {
 		numbers[one] = i + 1
 	}
-	for i := range from.Nodes {
-		for k := range from.Nodes[i].GPUs {
-			to.Nodes[i].GPUs[k].Attributes = map[string]string{"kind": fmt.Sprintf("k%d", numbers[of(&from.Nodes[i].GPUs[k])])}
+	for i := range s.fromNodes {
+		for k := range s.fromNodes[i].GPUs {
+			s.toNodes[i].GPUs[k].Attributes = map[string]string{"kind": fmt.Sprintf("k%d", numbers[of(&s.fromNodes[i].GPUs[k])])}
 		}
 	}
 }
@@ -167,9 +181,9 @@ func (s *scrubber) datacenters(patterns []string) []string {
 	}
 	found := map[string]bool{}
 	verdicts := s.nodes.Verdicts(feasible.Filter{Datacenters: patterns})
-	for i := range s.from.Nodes {
+	for i := range s.fromNodes {
 		if verdicts.Eligible(i) {
-			found[s.from.Nodes[i].Datacenter] = true
+			found[s.fromNodes[i].Datacenter] = true
 		}
 	}
 	if len(found) == 0 {
@@ -207,7 +221,7 @@ func (s *scrubber) onNodes(list []model.Constraint) {
 				continue
 			}
 			verdicts := s.nodes.Verdicts(feasible.Filter{Constraints: []model.Constraint{c}})
-			for n := range s.to.Nodes {
+			for n := range s.toNodes {
 				if verdicts.Eligible(n) {
 					s.set(n, name, met)
 				}
@@ -218,7 +232,7 @@ func (s *scrubber) onNodes(list []model.Constraint) {
 
 // set gives a node an attribute.
 func (s *scrubber) set(node int, name, value string) {
-	n := &s.to.Nodes[node]
+	n := s.toNodes[node]
 	if n.Attributes == nil {
 		n.Attributes = map[string]string{}
 	}
@@ -232,7 +246,7 @@ func (s *scrubber) property(target string) string {
 		return "${meta." + name + "}"
 	}
 	values := map[string]bool{}
-	for n := range s.from.Nodes {
+	for n := range s.fromNodes {
 		if text, found := s.nodes.Value(target, n); found {
 			values[text] = true
 		}
@@ -241,7 +255,7 @@ func (s *scrubber) property(target string) string {
 	for i, text := range slices.Sorted(maps.Keys(values)) {
 		numbers[text] = fmt.Sprintf("%06d", i+1)
 	}
-	for n := range s.from.Nodes {
+	for n := range s.fromNodes {
 		if text, found := s.nodes.Value(target, n); found {
 			s.set(n, name, numbers[text])
 		}
@@ -274,9 +288,9 @@ func (s *scrubber) onDevices(list []model.Constraint) {
 // onGPUs gives an attribute to the GPUs that meet a constraint.
 func (s *scrubber) onGPUs(name string, c model.Constraint) {
 	ask := model.DeviceAsk{Name: "/", Count: 1, Shared: model.SharedAllow, Constraints: []model.Constraint{c}} // any device
-	for n := range s.from.Nodes {
-		for k := range s.from.Nodes[n].GPUs {
-			from, to := &s.from.Nodes[n].GPUs[k], &s.to.Nodes[n].GPUs[k]
+	for n := range s.fromNodes {
+		for k := range s.fromNodes[n].GPUs {
+			from, to := &s.fromNodes[n].GPUs[k], &s.toNodes[n].GPUs[k]
 			device := feasible.DeviceGroup{Vendor: from.Vendor, Type: from.Type, Model: from.Model, Attributes: from.Attributes, IDs: []string{from.UUID}, Shared: from.Slices > 0}
 			if !s.nodes.Checker().MatchesDevice(ask, &device) {
 				continue

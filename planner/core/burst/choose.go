@@ -1,0 +1,351 @@
+package burst
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Gang is a gang that waits.
+type Gang struct {
+	GPUs int
+	// Mode is one of the Burst constants of package model.
+	Mode string
+	// Work is how long it runs still where Speed is 1, Total in all; 0: nobody knows.
+	Work, Total time.Duration
+	// Checkpoint is how often it makes one; 0: it makes none.
+	Checkpoint time.Duration
+	// Waited is how long it has waited, and Since how long ago it was submitted.
+	Waited, Since time.Duration
+	// HomeKnown: it starts at HomeStart on what there is, and is through at HomeEnd.
+	HomeKnown          bool
+	HomeStart, HomeEnd time.Duration
+	// HasDeadline: it has until Deadline, which may be over.
+	HasDeadline bool
+	Deadline    time.Duration
+	// Budget is what may still be spent on it; below 0: there is no limit. BudgetOf
+	// says whose it is.
+	Budget   float64
+	BudgetOf string
+	// Currency is for people.
+	Currency string
+}
+
+// Offer is one way to get nodes.
+type Offer struct {
+	Pool, Market string
+	Nodes        int
+	// Price is for a node and hour.
+	Price float64
+	// Boot is how long it takes until they are ready, and Transfer until what it
+	// reads is there too.
+	Boot, Transfer     time.Duration
+	MinBilling, Period time.Duration
+	Lifetime           time.Duration
+	Speed              float64
+	Moving             float64
+	CarbonPerNodeHour  float64
+	Shares             string
+	// Against says why it cannot be had; empty: it can.
+	Against string
+}
+
+// Valued is an offer with its arithmetic.
+type Valued struct {
+	Offer
+	// Start and End are when the gang starts, and is through as expected; Late is
+	// when it is through at the latest that is reckoned with.
+	Start, End, Late time.Duration
+	Cost, Carbon     float64
+	Against          string
+}
+
+// Choice is what is done for a gang.
+type Choice struct {
+	// Buy: the first of Offers is taken.
+	Buy    bool
+	Offers []Valued
+	Why    string
+	// Again is after what time the answer may be another one; 0: nobody knows.
+	Again time.Duration
+}
+
+// Choose decides whether a gang waits for what there is or gets nodes of its own,
+// and which.
+func Choose(g Gang, offers []Offer, p Policy) Choice {
+	p = p.WithDefaults()
+	var c Choice
+	switch {
+	case g.Mode != model.BurstAllow && g.Mode != model.BurstOnly:
+		c.Why = "no nodes are bought for it: caravan_burst is never, or its queue's or the policy's default is"
+		return c
+	case g.Work <= 0:
+		c.Why = "no nodes are bought for it, since nobody says how long it runs; set caravan_duration"
+		return c
+	case len(offers) == 0:
+		c.Why = "no pool has nodes that it would fit on"
+		return c
+	}
+	for i := range offers {
+		c.Offers = append(c.Offers, value(&g, &offers[i], &p))
+	}
+	wants, why, again := wanted(&g, c.Offers, &p)
+	if !wants {
+		c.rank(&p)
+		c.Why, c.Again = why, again
+		return c
+	}
+	spotAway := noSpot(c.Offers)
+	for i := range c.Offers {
+		judge(&g, &c.Offers[i], &p, c.Offers, spotAway)
+	}
+	c.rank(&p)
+	best := &c.Offers[0]
+	if best.Against != "" {
+		c.Why = fmt.Sprintf("%s, but nothing can be bought: %s", why, against(c.Offers))
+		return c
+	}
+	c.Buy, c.Why = true, fmt.Sprintf("%s; %s", why, best.text(&g))
+	if best.Shares != "" {
+		c.Buy = false
+	}
+	return c
+}
+
+// value reckons what an offer comes to.
+func value(g *Gang, o *Offer, p *Policy) Valued {
+	v := Valued{Offer: *o, Against: o.Against}
+	work := scale(g.Work, 1/o.Speed)
+	took := work
+	if o.Market == model.MarketSpot {
+		took = Expected(work, g.Checkpoint, p.Restart+o.Boot, o.Lifetime, o.Nodes)
+	}
+	v.Start = plus(o.Boot, o.Transfer)
+	v.End, v.Late = plus(v.Start, took), plus(v.Start, scale(took, p.Safety))
+	there := v.End
+	if o.Shares != "" {
+		there = took // before that they are paid for anyway
+		v.Cost = Bill(o.Nodes, o.Price, there, 0, o.Period) + o.Moving
+	} else {
+		v.Cost = Bill(o.Nodes, o.Price, there, o.MinBilling, o.Period) + o.Moving
+	}
+	v.Carbon = o.CarbonPerNodeHour * float64(o.Nodes) * there.Hours()
+	return v
+}
+
+// wanted says whether anything is worth a price to a gang, and why or why not.
+func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again time.Duration) {
+	if g.Mode == model.BurstOnly {
+		return true, "it runs on bought nodes only", 0
+	}
+	if g.HasDeadline && g.Deadline > 0 {
+		switch latest := latestBuy(g, offers, p); {
+		case g.HomeKnown && plus(g.HomeEnd, p.Margin) <= g.Deadline:
+			return false, fmt.Sprintf("it is through here in %s, in time for its deadline in %s: nothing is bought", span(g.HomeEnd), span(g.Deadline)), 0
+		case g.HomeKnown:
+			return true, fmt.Sprintf("here it is through in %s, too late for its deadline in %s", span(g.HomeEnd), span(g.Deadline)), 0
+		case latest > p.Ahead:
+			return false, fmt.Sprintf("nobody knows when it starts here; for its deadline in %s it is early enough to buy in %s", span(g.Deadline), span(latest-p.Ahead)), latest - p.Ahead
+		}
+		return true, fmt.Sprintf("nobody knows when it starts here, and its deadline is in %s", span(g.Deadline)), 0
+	}
+	over := ""
+	if g.HasDeadline {
+		over = fmt.Sprintf("its deadline was %s ago, which no price can mend; ", span(-g.Deadline))
+	}
+	if p.WaitOver <= 0 {
+		return false, over + "it has no deadline that nodes are bought for, and no wait is worth a price (burst.wait)", 0
+	}
+	limit := p.WaitOver
+	if p.WaitGPUs > 0 && g.GPUs > p.WaitGPUs {
+		limit = scale(limit, float64(g.GPUs)/float64(p.WaitGPUs))
+	}
+	waits, told := g.Waited, fmt.Sprintf("has waited for %s", span(g.Waited))
+	if g.HomeKnown {
+		waits = plus(waits, g.HomeStart)
+		told = fmt.Sprintf("will have waited for %s", span(waits))
+	}
+	if waits <= limit {
+		again = 0
+		if !g.HomeKnown {
+			again = limit - g.Waited
+		}
+		return false, fmt.Sprintf("%sit %s, and with %s it may wait for %s", over, told, gpus(g.GPUs), span(limit)), again
+	}
+	return true, fmt.Sprintf("%sit %s, more than the %s that it may with %s", over, told, span(limit), gpus(g.GPUs)), 0
+}
+
+// latestBuy is until when it is early enough to buy nodes that stay, at the best
+// offer; below 0: it is too late.
+func latestBuy(g *Gang, offers []Valued, p *Policy) time.Duration {
+	best := never
+	for i := range offers {
+		if offers[i].Market == model.MarketOnDemand && offers[i].Shares == "" {
+			best = min(best, offers[i].Late)
+		}
+	}
+	if best == never { // there is nothing but spot
+		for i := range offers {
+			best = min(best, offers[i].Late)
+		}
+	}
+	if best > never/2 {
+		return -1
+	}
+	return g.Deadline - p.Margin - best
+}
+
+// noSpot reports whether there would be spot nodes, but none can be had now.
+func noSpot(offers []Valued) bool {
+	away := false
+	for i := range offers {
+		if o := &offers[i]; o.Market == model.MarketSpot && o.Shares == "" {
+			if o.Against == "" {
+				return false
+			}
+			away = true
+		}
+	}
+	return away
+}
+
+// judge says what speaks against an offer.
+func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
+	progress := Progress{Total: g.Total, Left: scale(g.Work, p.Safety/v.Speed), Since: g.Since, Rest: g.Deadline - p.Margin, Change: plus(v.Start, p.Restart)}
+	even := progress
+	even.Left = g.Work // as it is expected, since all of it is
+	urgent := g.HasDeadline && g.Deadline > 0
+	switch {
+	case v.Against != "":
+	case v.End >= never/2:
+		v.Against = "spot nodes would be taken away faster than it works; let it make checkpoints (caravan_checkpoint)"
+	case g.Budget >= 0 && v.Cost > g.Budget:
+		v.Against = fmt.Sprintf("it costs %s, and %s has %s left", money(v.Cost, g.Currency), g.BudgetOf, money(g.Budget, g.Currency))
+	case urgent && v.Market == model.MarketOnDemand && v.Late > g.Deadline-p.Margin:
+		v.Against = fmt.Sprintf("it would be through in %s, too late for the deadline in %s less %s", span(v.Late), span(g.Deadline), span(p.Margin))
+	case urgent && v.Market == model.MarketSpot && !stays(all) && v.Late > g.Deadline-p.Margin:
+		v.Against = fmt.Sprintf("it would be through in %s, too late for the deadline in %s", span(v.Late), span(g.Deadline))
+	case urgent && v.Market == model.MarketSpot && progress.MustStay():
+		v.Against = fmt.Sprintf("with %s of work left and %s to change nodes there is no time for nodes that may be taken away", span(progress.Left), span(progress.Change))
+	case urgent && g.Mode != model.BurstOnly && v.Market == model.MarketOnDemand && spotAway && v.Shares == "" && !progress.MustStay() && !even.Behind():
+		v.Against = fmt.Sprintf("spot nodes may come back, and it is not behind: %s of %s are done", span(g.Total-g.Work), span(g.Total))
+	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd:
+		v.Against = fmt.Sprintf("it would be through in %s, and here in %s", span(v.End), span(g.HomeEnd))
+	case !urgent && p.WaitPrice > 0 && g.HomeKnown && g.Mode != model.BurstOnly:
+		hours := (g.HomeEnd - v.End).Hours() * float64(g.GPUs)
+		if each := v.Cost / hours; each > p.WaitPrice {
+			v.Against = fmt.Sprintf("it costs %s for each GPU and hour sooner, more than %s", money(each, g.Currency), money(p.WaitPrice, g.Currency))
+		}
+	}
+}
+
+// stays reports whether there are nodes that stay, to fall back to.
+func stays(all []Valued) bool {
+	return slices.ContainsFunc(all, func(v Valued) bool { return v.Market == model.MarketOnDemand && v.Offer.Against == "" })
+}
+
+// rank puts the cheapest offers first that nothing speaks against.
+func (c *Choice) rank(p *Policy) {
+	slices.SortStableFunc(c.Offers, func(a, b Valued) int {
+		free := func(v Valued) int { return min(len(v.Against), 1) }
+		return cmp.Or(cmp.Compare(free(a), free(b)), cmp.Compare(a.Cost+a.Carbon*p.CarbonPrice, b.Cost+b.Carbon*p.CarbonPrice), cmp.Compare(a.End, b.End),
+			cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Market, b.Market), cmp.Compare(a.Shares, b.Shares))
+	})
+}
+
+// maxTold is of how many offers a sentence tells.
+const maxTold = 3
+
+func against(offers []Valued) string {
+	text := ""
+	for i := range offers[:min(len(offers), maxTold)] {
+		if i > 0 {
+			text += "; "
+		}
+		text += offers[i].name() + ": " + offers[i].Against
+	}
+	if more := len(offers) - maxTold; more > 0 {
+		text += fmt.Sprintf("; and %d offers more", more)
+	}
+	return text
+}
+
+func (v *Valued) name() string {
+	if v.Shares != "" {
+		return fmt.Sprintf("the nodes of purchase %s", v.Shares)
+	}
+	return fmt.Sprintf("pool %s, %s", v.Pool, marketText(v.Market))
+}
+
+func marketText(market string) string {
+	if market == model.MarketSpot {
+		return "spot"
+	}
+	return "on demand"
+}
+
+// text says what an offer comes to, with its arithmetic.
+func (v *Valued) text(g *Gang) string {
+	if v.Shares != "" {
+		return fmt.Sprintf("it waits for the nodes of purchase %s, which it can have in %s: it is through in %s, for %s", v.Shares, span(v.Start), span(v.End), money(v.Cost, g.Currency))
+	}
+	nodes := strconv.Itoa(v.Nodes) + " nodes"
+	if v.Nodes == 1 {
+		nodes = "1 node"
+	}
+	text := fmt.Sprintf("%s of pool %s %s: ready in %s, through in %s; %d × %s × %s = %s", nodes, v.Pool, marketText(v.Market), span(v.Start), span(v.End),
+		v.Nodes, money(v.Price, g.Currency), span(Billed(v.End, v.MinBilling, v.Period)), money(v.Cost-v.Moving, g.Currency))
+	if v.Moving > 0 {
+		text += fmt.Sprintf(", and %s for data that is moved", money(v.Moving, g.Currency))
+	}
+	if g.Budget >= 0 {
+		text += fmt.Sprintf(", of %s that %s has left", money(g.Budget, g.Currency), g.BudgetOf)
+	}
+	return text
+}
+
+func money(x float64, currency string) string {
+	text := strconv.FormatFloat(x, 'f', 2, 64)
+	if currency == "" {
+		return text
+	}
+	return text + " " + currency
+}
+
+func gpus(n int) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return strconv.Itoa(n) + " GPUs"
+}
+
+func span(d time.Duration) string {
+	switch {
+	case d >= never/2:
+		return "more than 100 years"
+	case d >= time.Hour || d <= -time.Hour:
+		return d.Round(time.Minute).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// scale is a time times a factor, and plus a sum, without overflow.
+func scale(d time.Duration, by float64) time.Duration {
+	x := float64(d) * by
+	if !(x < math.MaxInt64/2) {
+		return never
+	}
+	return time.Duration(x)
+}
+
+func plus(a, b time.Duration) time.Duration {
+	if a > never-b {
+		return never
+	}
+	return a + b
+}

@@ -1,0 +1,381 @@
+package core
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/burst"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// maxBuyers is for how many gangs that wait it is found out in one cycle whether
+// nodes are bought for them.
+const maxBuyers = 64
+
+// lot is a purchase that others may share: beside its gang, or after it.
+type lot struct {
+	id, pool, market string
+	nodes            int
+	price            float64
+	// begins is when it is ready, and free when all who have it so far have gone.
+	begins, free time.Duration
+	// with are those who start on it together; none once it has begun.
+	with []*model.Job
+	// claimed: somebody who waits is to have it.
+	claimed bool
+}
+
+// openLots lists the purchases that there are.
+func (b *buyer) openLots() {
+	for i := range b.c.burst.Bought {
+		p := &b.c.burst.Bought[i]
+		u := b.uses[p.ID]
+		if u.State != model.PurchaseWanted && u.State != model.PurchaseComing && u.State != model.PurchasePresent || len(p.Leaving) > 0 {
+			continue
+		}
+		s := &lot{id: p.ID, pool: p.Pool, market: p.Market, nodes: p.Nodes, price: p.Price}
+		j := b.c.jobs[jobKey{u.For.Namespace, u.For.ID}]
+		switch {
+		case u.Started && u.Busy && j != nil:
+			if _, ends := b.c.expected(j); ends || j.Estimate > 0 {
+				s.free = b.c.openAhead().endOf(keyOf(j)).at
+			} else {
+				s.free = eternity
+			}
+		case u.Started:
+		case j != nil:
+			if pool := b.c.poolOf(p.Pool); pool != nil && u.State != model.PurchasePresent {
+				s.begins = max(0, p.Ordered.Add(pool.Boot).Sub(b.c.now))
+			}
+			s.with = []*model.Job{j}
+			s.free = s.begins + min(b.work(j), eternity-s.begins)
+		}
+		b.lots = append(b.lots, s)
+	}
+}
+
+// work is how long a job runs still, eternity if nobody knows.
+func (b *buyer) work(j *model.Job) time.Duration {
+	total, _ := b.c.expected(j)
+	if total == eternity {
+		return eternity
+	}
+	if j.Checkpoint > 0 || j.Preempt == model.PreemptAlways {
+		return max(total-j.Ran, total/20, time.Second)
+	}
+	return total
+}
+
+// buy decides for those who wait, in their order.
+func (b *buyer) buy() {
+	b.openLots()
+	left := maxBuyers
+	for i := range b.plan.Decisions {
+		d := &b.plan.Decisions[i]
+		j := b.c.jobs[jobKey{d.Namespace, d.Job}]
+		if j == nil || !b.mayBuy(d, j) {
+			continue
+		}
+		if p := b.own(j); p != nil {
+			b.tellOwn(d, p)
+			continue
+		}
+		if left--; left < 0 {
+			return
+		}
+		b.decide(d, j)
+	}
+}
+
+// mayBuy reports whether a gang waits for something that bought nodes would mend.
+func (b *buyer) mayBuy(d *model.Decision, j *model.Job) bool {
+	switch d.Detail.Code {
+	case codeNoCapacity, codeNoDomain, codeBehind, codeNoNode, codeTooLarge:
+	default:
+		return false
+	}
+	return d.Action == model.ActionWait && j.State == model.StateQueued && len(j.Members) == 0 && b.c.burstMode(j) != model.BurstNever && len(b.c.burst.Pools) > 0
+}
+
+// own is the purchase that a job waits for.
+func (b *buyer) own(j *model.Job) *model.Purchase {
+	for i := range b.c.burst.Bought {
+		p := &b.c.burst.Bought[i]
+		u := b.uses[p.ID]
+		if open := u.State == model.PurchaseWanted || u.State == model.PurchaseComing || u.State == model.PurchasePresent; open && !u.Started && p.For == (model.JobName{Namespace: j.Namespace, ID: j.ID}) {
+			return p
+		}
+	}
+	return nil
+}
+
+func (b *buyer) tellOwn(d *model.Decision, p *model.Purchase) {
+	u, pool := b.uses[p.ID], b.c.poolOf(p.Pool)
+	choice := &model.BurstChoice{Buys: true, Purchase: p.ID, Budget: -1}
+	switch ready := b.readyCount(p, b.nodes[p.ID], pool); u.State {
+	case model.PurchasePresent:
+		choice.Why = fmt.Sprintf("its %s of pool %s are ready (purchase %s)", plural(p.Nodes, "node"), p.Pool, p.ID)
+	default:
+		choice.Why = fmt.Sprintf("waits for purchase %s: %d of %s of pool %s are ready, expected by %s; %s", p.ID, ready, plural(p.Nodes, "node"), p.Pool, clock(p.ExpectBy, b.c.now), p.Why)
+	}
+	d.Detail.Burst = choice
+	d.Reason += "; " + choice.Why
+}
+
+// decide decides for one gang, and buys.
+func (b *buyer) decide(d *model.Decision, j *model.Job) {
+	g := b.gangOf(d, j)
+	offers := b.offers(j)
+	choice := burst.Choose(g, offers, b.policy)
+	told := b.tell(&g, &choice)
+	d.Detail.Burst = told
+	if b.c.burst.Hold != "" && choice.Buy {
+		choice.Buy, told.Why = false, told.Why+"; but nothing is bought: "+b.c.burst.Hold
+	}
+	switch {
+	case choice.Buy:
+		p := b.order(j, &choice)
+		told.Buys, told.Purchase = true, p.ID
+		told.Why = "buys " + told.Why
+	case len(choice.Offers) > 0 && choice.Offers[0].Shares != "" && choice.Offers[0].Against == "":
+		told.Purchase = choice.Offers[0].Shares
+		b.share(j, &choice.Offers[0])
+	}
+	d.Reason += "; " + told.Why
+}
+
+// gangOf is what is known of a gang that waits.
+func (b *buyer) gangOf(d *model.Decision, j *model.Job) burst.Gang {
+	g := burst.Gang{
+		GPUs: d.Detail.WantedGPUs, Mode: b.c.burstMode(j), Checkpoint: j.Checkpoint, Currency: b.c.burst.Currency,
+		Waited: max(0, b.c.now.Sub(j.Submitted)-j.Ran), Since: max(0, b.c.now.Sub(j.Submitted)),
+	}
+	if total, _ := b.c.expected(j); total < eternity {
+		g.Work, g.Total = b.work(j), total
+	}
+	g.Budget, g.BudgetOf = b.budget(j, "")
+	if !j.Deadline.IsZero() {
+		g.HasDeadline, g.Deadline = true, j.Deadline.Sub(b.c.now)
+	}
+	never := d.Detail.Code == codeNoNode || d.Detail.Code == codeTooLarge
+	switch standing := b.c.stands[keyOf(j)]; {
+	case never || g.Work <= 0:
+	case !d.Detail.Start.IsZero():
+		g.HomeKnown, g.HomeStart = true, max(0, d.Detail.Start.Sub(b.c.now))
+	case !standing.Latest.IsZero() && b.c.policy.Preempt.Enabled && b.c.policy.Preemptive() && standing.Latest.After(b.c.now):
+		// Others give way to it in time, with what the order keeps as its margin.
+		g.HomeKnown, g.HomeStart = true, max(0, standing.Latest.Sub(b.c.now)-b.policy.Margin)
+	}
+	if g.HomeKnown {
+		g.HomeEnd = g.HomeStart + g.Work
+	}
+	return g
+}
+
+// offers are the ways to get nodes for a job.
+func (b *buyer) offers(j *model.Job) []burst.Offer {
+	var out []burst.Offer
+	for _, s := range b.lots {
+		if o, ok := b.shared(s, j); ok {
+			out = append(out, o)
+		}
+	}
+	for i := range b.c.burst.Pools {
+		pool := &b.c.burst.Pools[i]
+		n := b.c.nodesFor(pool, j)
+		if n == 0 {
+			continue
+		}
+		for _, market := range []string{model.MarketSpot, model.MarketOnDemand} {
+			if price := pool.Price(market); price > 0 {
+				o := b.offer(pool, market, n, j)
+				o.Boot, o.MinBilling, o.Against = pool.Boot, pool.MinBilling, b.unavailable(pool, market, n, price)
+				out = append(out, o)
+			}
+		}
+	}
+	return out
+}
+
+// offer is what a pool's nodes come to for a job, wherever they are from.
+func (b *buyer) offer(pool *model.BuyPool, market string, n int, j *model.Job) burst.Offer {
+	o := burst.Offer{
+		Pool: pool.Name, Market: market, Nodes: n, Price: pool.Price(market), Period: pool.Period, Lifetime: pool.SpotLifetime, Speed: 1,
+		CarbonPerNodeHour: pool.PowerKW * pool.Carbon / 1000,
+	}
+	if at := slices.IndexFunc(j.Models, func(m model.ModelSpeed) bool { return m.Name == pool.Node.GPUs[0].Model }); at >= 0 {
+		o.Speed = j.Models[at].Speed
+	}
+	gb := 0.0
+	for _, name := range j.Data {
+		at := slices.IndexFunc(b.c.burst.DataSets, func(d model.DataSet) bool { return d.Name == name })
+		if at < 0 || slices.Contains(pool.Data, name) {
+			continue
+		}
+		d := &b.c.burst.DataSets[at]
+		gb += d.GB
+		o.Moving += d.GB * d.Egress
+	}
+	o.Moving += j.OutputGB * pool.Egress
+	if pool.Gbps > 0 {
+		o.Transfer = time.Duration(min(gb*8/pool.Gbps, maxTransfer) * float64(time.Second))
+	}
+	return o
+}
+
+// maxTransfer is more than any transfer that is worth waiting for, in seconds.
+const maxTransfer = 1e8
+
+// unavailable says why so many nodes of a pool cannot be bought; "" if they can.
+func (b *buyer) unavailable(pool *model.BuyPool, market string, n int, price float64) string {
+	all, hourly := 0, 0.0
+	for _, p := range b.c.burst.Pools {
+		all += b.inPool[p.Name]
+		hourly += b.priced[p.Name]
+	}
+	switch why := b.blocked(pool, market); {
+	case b.inPool[pool.Name]+n > pool.Quota:
+		return fmt.Sprintf("%s wanted, and %d of its quota of %d are taken", plural(n, "node"), b.inPool[pool.Name], pool.Quota)
+	case b.policy.MaxNodes > 0 && all+n > b.policy.MaxNodes:
+		return fmt.Sprintf("%s wanted, and %d of at most %d are bought (burst.max_nodes)", plural(n, "node"), all, b.policy.MaxNodes)
+	case b.policy.MaxPricePerHour > 0 && hourly+float64(n)*price > b.policy.MaxPricePerHour:
+		return fmt.Sprintf("%s more an hour beside %s, and at most %s may be spent (burst.max_price_per_hour)", b.money(float64(n)*price), b.money(hourly), b.money(b.policy.MaxPricePerHour))
+	default:
+		return why
+	}
+}
+
+// shared is a purchase of others, as an offer to a job.
+func (b *buyer) shared(s *lot, j *model.Job) (burst.Offer, bool) {
+	pool := b.c.poolOf(s.pool)
+	if pool == nil || s.free >= eternity {
+		return burst.Offer{}, false
+	}
+	if n := b.c.nodesFor(pool, j); n == 0 || n > s.nodes {
+		return burst.Offer{}, false
+	}
+	o := b.offer(pool, s.market, s.nodes, j)
+	o.Shares, o.Price, o.Boot = s.id, s.price, s.free
+	if len(s.with) > 0 && b.c.fitsOn(pool, s.nodes, append(slices.Clone(s.with), j)...) {
+		o.Boot = s.begins
+		o.Price = 0 // it is paid for anyway
+	}
+	return o, true
+}
+
+// share notes that a job is to have a purchase of others.
+func (b *buyer) share(j *model.Job, v *burst.Valued) {
+	for _, s := range b.lots {
+		if s.id != v.Shares {
+			continue
+		}
+		s.claimed = true
+		if v.Boot == s.begins && len(s.with) > 0 && v.Price == 0 {
+			s.with = append(s.with, j)
+		} else {
+			s.with = nil
+		}
+		s.free = max(s.free, v.End)
+	}
+}
+
+// order makes a purchase.
+func (b *buyer) order(j *model.Job, choice *burst.Choice) *model.Purchase {
+	v := &choice.Offers[0]
+	pool := b.c.poolOf(v.Pool)
+	p := model.Purchase{
+		ID: purchaseID(v.Pool, j, b.c.now), Pool: v.Pool, For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Market: v.Market, Nodes: v.Nodes,
+		Price: v.Price, Cost: v.Cost, Deadline: j.Deadline, Ordered: b.c.now, ExpectBy: b.c.now.Add(max(pool.Join, pool.Boot)), State: model.PurchaseWanted, Why: choice.Why,
+	}
+	for i := range v.Nodes {
+		p.Names = append(p.Names, p.ID+"-"+strconv.Itoa(i))
+	}
+	b.inPool[p.Pool] += p.Nodes
+	b.priced[p.Pool] += float64(p.Nodes) * p.Price
+	b.lots = append(b.lots, &lot{id: p.ID, pool: p.Pool, market: p.Market, nodes: p.Nodes, price: p.Price, begins: v.Boot, free: v.End, with: []*model.Job{j}})
+	b.out.Buy = append(b.out.Buy, p)
+	return &b.out.Buy[len(b.out.Buy)-1]
+}
+
+// purchaseID names a purchase: the same for the same decision, another one for any
+// other.
+func purchaseID(pool string, j *model.Job, now time.Time) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%d", pool, j.Namespace, j.ID, now.UnixNano())
+	text := strconv.FormatUint(h.Sum64(), 36)
+	return pool + "-" + text[max(0, len(text)-10):]
+}
+
+// budget is what may still be spent on a job, and whose limit that is; -1 if there
+// is none. The purchase named is not counted among what is spent.
+func (b *buyer) budget(j *model.Job, but string) (rest float64, of string) {
+	rest = -1
+	tighter := func(limit float64, name string, counts func(*model.Job, model.JobName) bool, spent float64) {
+		if limit <= 0 {
+			return
+		}
+		for _, list := range [][]model.Purchase{b.c.burst.Bought, b.out.Buy} {
+			for i := range list {
+				p := &list[i]
+				if p.ID == but || !counts(b.c.jobs[jobKey{p.For.Namespace, p.For.ID}], p.For) {
+					continue
+				}
+				if cost := p.Spent; p.Open() {
+					spent += max(cost, p.Cost)
+				} else {
+					spent += cost
+				}
+			}
+		}
+		if left := max(0, limit-spent); rest < 0 || left < rest {
+			rest, of = left, name
+		}
+	}
+	name := model.JobName{Namespace: j.Namespace, ID: j.ID}
+	tighter(j.Budget, "its budget (caravan_budget)", func(_ *model.Job, n model.JobName) bool { return n == name }, b.spent(func(s *model.Spent) bool { return s.For == name }))
+	for i := range b.c.queues {
+		q := &b.c.queues[i]
+		if below(j.Queue, q.Path) {
+			tighter(q.Budget, "the budget of queue "+q.Path, func(o *model.Job, _ model.JobName) bool { return o != nil && below(o.Queue, q.Path) },
+				b.spent(func(s *model.Spent) bool { return s.Queue != "" && below(s.Queue, q.Path) }))
+		}
+	}
+	return rest, of
+}
+
+func (b *buyer) spent(of func(*model.Spent) bool) (sum float64) {
+	for i := range b.c.burst.Spent {
+		if of(&b.c.burst.Spent[i]) {
+			sum += b.c.burst.Spent[i].Amount
+		}
+	}
+	return sum
+}
+
+func (b *buyer) money(x float64) string {
+	return strings.TrimSpace(strconv.FormatFloat(x, 'f', 2, 64) + " " + b.c.burst.Currency)
+}
+
+// tell is a choice as the plan has it.
+func (b *buyer) tell(g *burst.Gang, choice *burst.Choice) *model.BurstChoice {
+	out := &model.BurstChoice{Budget: g.Budget, Why: choice.Why}
+	if g.HomeKnown {
+		out.Home = b.c.now.Add(g.HomeEnd)
+	}
+	if choice.Again > 0 {
+		out.Again = b.c.now.Add(choice.Again)
+	}
+	for i := range choice.Offers {
+		v := &choice.Offers[i]
+		o := model.BurstOffer{Pool: v.Pool, Market: v.Market, Nodes: v.Nodes, Start: b.c.now.Add(v.Start), Cost: v.Cost, Moving: v.Moving, Carbon: v.Carbon, Shares: v.Shares, Against: v.Against}
+		if v.End < maxTellable {
+			o.End = b.c.now.Add(v.End)
+		}
+		out.Offers = append(out.Offers, o)
+	}
+	return out
+}
