@@ -61,6 +61,8 @@ func (a *admission) premature() string {
 		return "the job is not recorded yet"
 	case deref(cur.Stop):
 		return "the job was stopped"
+	case rec.Route != nil:
+		return "it was sent to region " + rec.Route.Region
 	case rec.Held != "":
 		return rec.Held
 	case rec.KeepSize != "" && rec.Phase == record.PhaseRunning:

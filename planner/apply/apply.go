@@ -40,6 +40,9 @@ type Options struct {
 	// Link returns the address of the page about a job, which is put into the
 	// job's ui block; nil puts none.
 	Link func(namespace, job string) string
+	// Withhold says of a job that has ended or is gone that its record is to stay for
+	// now; nil withholds none.
+	Withhold func(*record.Record) bool
 	// Ended is told of each batch job that has ended, from several goroutines; nil
 	// tells nobody.
 	Ended func(Ending)

@@ -33,6 +33,8 @@ type Checker struct {
 	forced map[key]time.Time
 	// told is when allocations that are lost were told to stop.
 	told map[string]time.Time
+	// withheld are the jobs whose records stay although they have ended.
+	withheld map[key]bool
 	// next is when something is due even if nothing happens.
 	next time.Time
 }
@@ -56,14 +58,14 @@ func NewChecker(opts Options) *Checker {
 func (c *Checker) Check(v *observe.View) []Step {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next = time.Time{}
+	c.next, c.withheld = time.Time{}, map[key]bool{}
 	r := newRound(c, v)
 	var steps []Step
 	present := map[key]bool{}
 	for i := range v.Managed {
 		j := r.job(&v.Managed[i])
 		present[j.key()] = true
-		if step := j.check(); step != nil {
+		if step := j.check(); step != nil && !c.withholds(step) {
 			steps = append(steps, *step)
 		}
 	}
@@ -71,8 +73,11 @@ func (c *Checker) Check(v *observe.View) []Step {
 		if arriving(rec, v.Taken) {
 			continue
 		}
-		steps = append(steps, Step{Namespace: rec.Namespace, Job: rec.JobID, Kind: KindForget,
-			Reason: "Nomad does not know the job any more", Forget: rec})
+		step := Step{Namespace: rec.Namespace, Job: rec.JobID, Kind: KindForget,
+			Reason: "Nomad does not know the job any more", Forget: rec}
+		if !c.withholds(&step) {
+			steps = append(steps, step)
+		}
 	}
 	keep(c.hashes, present)
 	keep(c.missing, present)
@@ -86,6 +91,23 @@ func (c *Checker) Check(v *observe.View) []Step {
 // keep drops what is remembered of jobs that are not there any more.
 func keep[T any](m map[key]T, present map[key]bool) {
 	maps.DeleteFunc(m, func(k key, _ T) bool { return !present[k] })
+}
+
+// withholds says whether a step is not taken, since the job's record is to stay.
+func (c *Checker) withholds(step *Step) bool {
+	if step.Forget == nil || c.opts.Withhold == nil || !c.opts.Withhold(step.Forget) {
+		return false
+	}
+	c.withheld[key{step.Namespace, step.Job}] = true
+	return true
+}
+
+// Withheld says whether the job has ended, as of the last Check, and its record
+// stays all the same.
+func (c *Checker) Withheld(namespace, job string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.withheld[key{namespace, job}]
 }
 
 // Due is when the next look is due even if nothing happens in Nomad, as of the
@@ -338,6 +360,7 @@ func (j *job) resubmitted() *Step {
 	rec := j.submission(orig)
 	rec.Submitted = time.Unix(0, deref(j.cur.SubmitTime)).UTC()
 	rec.PlacedHash, rec.Members, rec.ModifyIndex = j.rec.PlacedHash, j.rec.Members, j.rec.ModifyIndex
+	rec.Route, rec.Home = j.rec.Route, j.rec.Home
 	rec.Reason = "the job was changed in Nomad itself, by hand or by Nomad's own roll-back of a failed deployment; this version is queued"
 	rec.History = j.rec.History
 	rec.Note(j.now(), string(KindResubmit), rec.Reason)

@@ -35,6 +35,10 @@ func halts(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrThrottled)
 }
 
+// Halts says whether an error concerns Nomad as a whole, so that nothing else need
+// be tried.
+func Halts(err error) bool { return halts(err) || errors.Is(err, ErrGarbage) }
+
 // classify wraps an error of Nomad's API with what it means. right is what the
 // request needs, for the message.
 func classify(doing, right string, err error) error {

@@ -188,7 +188,7 @@ func (s *Service) replan(key Key, g *served, j *job, v *observe.View) {
 	g.mu.Lock()
 	stale := v.Taken.Before(g.taken)
 	g.mu.Unlock()
-	if j == nil && len(v.Unseen) == 0 || j != nil && !stale && j.outlived(key) {
+	if j == nil && len(v.Unseen) == 0 && !v.Partial || j != nil && !stale && j.outlived(key) {
 		s.forget(key, g)
 		return
 	}
@@ -290,8 +290,13 @@ func (s *Service) look(who identity.Claims) (seen, error) {
 		s.mu.Unlock()
 		return seen{ch: ch}, ErrNotLeading
 	}
-	v, j := s.view, s.jobs[jobName{who.Namespace, who.Job}]
-	out := seen{verdict: j.judge(who.Alloc, who.Job), taken: v.Taken, ch: s.viewed}
+	v, j, taken, known := s.find(who)
+	if !known {
+		ch := s.viewed
+		s.mu.Unlock()
+		return seen{ch: ch}, ErrNotLeading
+	}
+	out := seen{verdict: j.judge(who.Alloc, who.Job), taken: taken, ch: s.viewed}
 	member := out.verdict.Member && !out.verdict.Alone
 	if member {
 		out.gang = s.gangs[out.verdict.Gang]
@@ -301,6 +306,31 @@ func (s *Service) look(who identity.Claims) (seen, error) {
 		out.gang = s.open(out.verdict.Gang, j, v)
 	}
 	return out, nil
+}
+
+// find is the job of a member, and when its region was seen. known is false while
+// nothing can be said of the member, since its region is not seen. The caller holds
+// mu.
+func (s *Service) find(who identity.Claims) (v *observe.View, j *job, taken time.Time, known bool) {
+	v, j, taken = s.view, s.jobs[jobName{who.Namespace, who.Job}], s.view.Taken
+	if len(v.Regions) == 0 {
+		return v, j, taken, true
+	}
+	held := v.Partial
+	for i := range v.Regions {
+		region := &v.Regions[i]
+		held = held || region.Held != ""
+		if o := s.jobs[jobName{who.Namespace, observe.InRegion(who.Job, region.Name)}]; o != nil && (j == nil || j.allocs[who.Alloc] == nil) {
+			j = o
+		}
+	}
+	if j == nil || j.allocs[who.Alloc] == nil {
+		return v, j, taken, !held
+	}
+	if region := v.State(j.m.Region); region != nil {
+		taken = region.Taken
+	}
+	return v, j, taken, true
 }
 
 // open serves a gang that was not served yet.

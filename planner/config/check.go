@@ -69,6 +69,7 @@ func (l *loader) check(c *Config) {
 	}
 	l.between("barrier.avoid_for", c.Barrier.AvoidFor, 0, maxAvoidFor)
 	l.checkLevels(c.Levels)
+	l.checkFederation(c)
 	l.checkReservations(c)
 	if !namespaceName.MatchString(c.State.Namespace) {
 		l.fault("state.namespace", c.State.Namespace, "want a Nomad namespace: letters, digits and dashes, at most 128")

@@ -24,6 +24,9 @@ type Config struct {
 	Queues []model.Queue
 	// Regions are what is known of regions.
 	Regions []model.Region
+	// Federation are the Nomad regions that are planned for as one; empty: the one
+	// of Nomad.Address alone. The planner's own state is in the first.
+	Federation []string
 	// Reservations set nodes or starts apart, in the file's order.
 	Reservations []model.Reservation
 	// Topology is the operator's topology file; nil when there is none.

@@ -93,6 +93,8 @@ type loader struct {
 	faults       []error
 	topologyFile string
 	queuesFile   string
+	// federated: there is a federation block.
+	federated bool
 	// fromEnv maps a key to the environment variable that set it.
 	fromEnv map[string]string
 }

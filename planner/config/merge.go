@@ -65,6 +65,10 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 	}
 	l.mergeLevels(c, f)
 	l.mergeRegions(c, f.Region)
+	if f.Federation != nil {
+		set(&c.Federation, f.Federation.Regions)
+		l.federated = true
+	}
 	set(&l.topologyFile, f.TopologyFile)
 	l.mergeQueues(c, f.Queue)
 	l.mergeReservations(c, f.Reservation)

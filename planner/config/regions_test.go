@@ -51,3 +51,26 @@ region "us" {
 		}
 	}
 }
+
+func TestFederation(t *testing.T) {
+	got, err := Parse([]byte(`
+nomad { region = "us" }
+federation { regions = ["eu", "us"] }`), "f", noEnv, noRead)
+	if err != nil || !cmp.Equal(got.Federation, []string{"eu", "us"}) {
+		t.Errorf("federation %q, %v; want eu and us", got.Federation, err)
+	}
+	tests := map[string]struct{ src, want string }{
+		"one region":        {`federation { regions = ["eu"] }`, "want two or more"},
+		"none":              {`federation {}`, "want two or more"},
+		"twice":             {`federation { regions = ["eu", "eu"] }`, "the region is there twice"},
+		"no name":           {`federation { regions = ["eu", "a b"] }`, "want the name of a Nomad region"},
+		"own region":        {`federation { regions = ["eu", "us"] }`, "which of its regions nomad.address is in: eu, us"},
+		"region not listed": {"nomad { region = \"x\" }\nfederation { regions = [\"eu\", \"us\"] }", "nomad.region"},
+		"level":             {"levels = [\"rack\"]\nfederation { regions = [\"eu\", \"us\"] }", `the outermost level is "region"`},
+	}
+	for name, test := range tests {
+		if _, err := Parse([]byte(test.src), "f", noEnv, noRead); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q in it", name, err, test.want)
+		}
+	}
+}

@@ -17,6 +17,7 @@ type fileConfig struct {
 	Reservation  []fileReservation `hcl:"reservation,block"`
 	QueuesFile   *string           `hcl:"queues_file,optional"`
 	Region       []fileRegion      `hcl:"region,block"`
+	Federation   *fileFederation   `hcl:"federation,block"`
 	State        *fileState        `hcl:"state,block"`
 	Gateway      *fileGateway      `hcl:"gateway,block"`
 	Barrier      *fileBarrier      `hcl:"barrier,block"`

@@ -66,6 +66,9 @@ func (b backend) Status() httpapi.Status {
 	if v := d.view.Load(); v != nil {
 		st.ViewTaken, st.ViewIndex = v.Taken, v.Index
 		st.Counts = httpapi.CountCluster(v)
+		for _, r := range v.Regions {
+			st.Regions = append(st.Regions, httpapi.Region(r))
+		}
 		for _, w := range v.Warnings {
 			st.Warnings = append(st.Warnings, httpapi.Warning(w))
 		}
@@ -217,7 +220,7 @@ func history(rec *record.Record, decisions []httpapi.Past) []httpapi.Past {
 func explainJob(m *observe.Managed, v *observe.View) httpapi.Explain {
 	e := httpapi.Explain{
 		Job: httpapi.Job{
-			Namespace: m.Namespace, ID: m.ID, Type: m.Model.Type, State: m.Model.State,
+			Namespace: m.Namespace, ID: m.ID, Region: m.Region, Type: m.Model.Type, State: m.Model.State,
 			Queue: m.Model.Queue, Priority: m.Model.Priority, Gang: m.Model.Gang,
 			Submitted: m.Model.Submitted, Released: released(m),
 		},
@@ -240,6 +243,7 @@ func explainJob(m *observe.Managed, v *observe.View) httpapi.Explain {
 	}
 	until := v.Taken
 	if r := m.Record; r != nil {
+		e.Home = r.Home
 		e.Reason, e.Attempts = r.Reason, r.Attempts
 		if !r.Admitted.IsZero() && m.Model.State != model.StateQueued {
 			until = r.Admitted

@@ -54,8 +54,11 @@ type Daemon struct {
 	lock    locker
 	auth    authorizer
 	gateway http.Handler
-	records *record.Store
-	queues  queues
+	// stores are the records of the regions that are planned for, by name.
+	stores map[string]*record.Store
+	// held are the locks of a federation's other regions.
+	held   []heldRegion
+	queues queues
 	// speeds is what is learned of how fast jobs work.
 	speeds speeds
 	// learner is what is learned from jobs that have ended.
@@ -131,6 +134,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		wg.Go(func() {
 			d.leader.elect(ctx, d.lock, d.cfg.Listen.Advertise, d.log.Named("leader"), func() { d.poke(true) })
 		})
+		for i := range d.held {
+			wg.Go(func() { d.hold(ctx, &d.held[i]) })
+		}
 	}
 	err := d.serve(ctx)
 	cancel()

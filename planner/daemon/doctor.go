@@ -81,7 +81,9 @@ func (b backend) Doctor(ctx context.Context) httpapi.Doctor {
 		p.Keys, p.Trust = b.d.keys, func() doctor.Trust { return doctor.Trust(b.d.identity.Trust()) }
 	}
 	// A view of before would hide that Nomad cannot be read now.
+	b.d.acting.Lock()
 	p.View, p.ViewError = b.d.observe.Refresh(ctx)
+	b.d.acting.Unlock()
 	return httpapi.NewDoctor(b.d.now().UTC(), Version, doctor.Examine(ctx, p))
 }
 

@@ -138,6 +138,8 @@ type leadership struct {
 	term   context.Context // nil while another leads
 	holder string
 	err    error
+	// turned is closed and replaced when a term begins or ends; nil: nobody asked.
+	turned chan struct{}
 	// silent is why the holder does not answer, since when it holds the lock
 	// like that.
 	silent error
@@ -166,6 +168,20 @@ func (l *leadership) set(term context.Context, holder string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.term, l.holder, l.err, l.silent, l.since = term, holder, err, nil, time.Time{}
+	if l.turned != nil {
+		close(l.turned)
+		l.turned = nil
+	}
+}
+
+// turn is closed when a term begins or ends.
+func (l *leadership) turn() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turned == nil {
+		l.turned = make(chan struct{})
+	}
+	return l.turned
 }
 
 // follow notes that another holds the lock, and returns how long to wait

@@ -66,11 +66,11 @@ func keysIn(client *api.Client) func(context.Context) (string, int, error) {
 }
 
 // setUpBarrier makes the barrier of the daemon's gangs.
-func (d *Daemon) setUpBarrier(nobody *api.Client) {
-	d.keys = keysIn(nobody)
-	d.identity = identity.New(gangapi.Audience, fetchKeys(nobody), d.now)
+func (d *Daemon) setUpBarrier(parts []regional) {
+	d.keys = keysIn(parts[0].nobody)
+	d.identity = identity.New(gangapi.Audience, keysOfAll(parts), d.now)
 	d.barrier = barrier.NewService(barrier.Options{
-		Documents: record.NewDocuments(d.client, d.cfg.State.Namespace, "gangs"),
+		Documents: record.NewDocuments(parts[0].client, d.cfg.State.Namespace, "gangs"),
 		Now:       d.now, Wake: func() { d.poke(false) }, Unfit: d.noteUnfit, Watch: d.metrics.watch(d.noteOver),
 		Levels: d.cfg.LevelNames(), ObserveOnly: d.cfg.ObserveOnly, MaxPolls: d.cfg.Barrier.MaxWaiting,
 		Log: d.log.Named("barrier"),
@@ -152,7 +152,7 @@ func byOperator(verb httpapi.Verb, reason string) string {
 func (d *Daemon) requeue(ctx context.Context, req httpapi.SteerRequest) (bool, string, error) {
 	d.acting.Lock()
 	defer d.acting.Unlock()
-	_, rec, err := d.fresh(ctx, req.Namespace, req.Job)
+	m, rec, err := d.fresh(ctx, req.Namespace, req.Job)
 	if err != nil {
 		return false, "", err
 	}
@@ -163,7 +163,7 @@ func (d *Daemon) requeue(ctx context.Context, req httpapi.SteerRequest) (bool, s
 	rec.Phase, rec.Unpinned, rec.Rollout = record.PhaseRollback, false, nil
 	rec.Reason, rec.RetryAfter = reason, time.Time{}
 	rec.Note(d.now(), string(apply.KindRollback), reason)
-	if err := d.records.Put(ctx, rec); err != nil {
+	if err := d.stores[m.Region].Put(ctx, rec); err != nil {
 		return false, "", err
 	}
 	d.poke(true)
@@ -184,7 +184,7 @@ func (d *Daemon) fresh(ctx context.Context, namespace, id string) (*observe.Mana
 	if !ok {
 		return nil, nil, &httpapi.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("Caravan manages no job %q in namespace %q", id, namespace)}
 	}
-	rec, err := d.records.Get(ctx, namespace, id)
+	rec, err := d.stores[m.Region].Get(ctx, namespace, m.JobID())
 	if errors.Is(err, record.ErrNotFound) {
 		return nil, nil, &httpapi.Error{Status: http.StatusConflict, Message: fmt.Sprintf("job %q has no record yet", id), Do: "try again in a moment"}
 	}
@@ -203,10 +203,10 @@ func (d *Daemon) noteUnfit(u barrier.Unfit) {
 		}
 		ctx, cancel := context.WithTimeout(term, refreshTimeout)
 		defer cancel()
-		_, rec, err := d.fresh(ctx, u.Namespace, u.Job)
+		m, rec, err := d.fresh(ctx, u.Namespace, u.Job)
 		if err == nil && rec.Avoid(u.Node, u.NodeName, u.Why(), d.now(), d.cfg.Barrier.AvoidFor) {
 			d.log.Warn("a preflight has found a node unfit", "namespace", u.Namespace, "job", u.Job, "node", u.NodeName, "found", u.Why())
-			if err = d.records.Put(ctx, rec); err == nil {
+			if err = d.stores[m.Region].Put(ctx, rec); err == nil {
 				d.metrics.memberFailures.WithLabelValues(causePreflight).Inc()
 				d.poke(true)
 			}
@@ -238,7 +238,7 @@ func (d *Daemon) noteOver(o barrier.Over) {
 				rec.GangFailures = map[string]string{}
 			}
 			rec.GangFailures[o.Group] = o.Why
-			if err = d.records.Put(ctx, rec); err == nil {
+			if err = d.stores[m.Region].Put(ctx, rec); err == nil {
 				d.log.Warn("a gang has failed for good", "namespace", o.Namespace, "job", o.Job, "gang", o.Group, "why", o.Why)
 				d.poke(true)
 			}

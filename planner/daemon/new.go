@@ -39,7 +39,6 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	}
 	d := &Daemon{
 		cfg: cfg, log: log, now: time.Now, client: client, clock: clock,
-		lock:      &variableLock{client: client, namespace: cfg.State.Namespace},
 		auth:      authorizer{nobody},
 		peers:     &http.Client{Timeout: cfg.Gateway.Wait + peerTimeout},
 		decisions: newDecisions(),
@@ -51,26 +50,52 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		o(d)
 	}
 	records := record.NewStore(client, cfg.State.Namespace)
-	d.records = records
-	d.setUpBarrier(nobody)
-	d.queues.store = record.NewDocuments(client, cfg.State.Namespace, "usage")
-	d.speeds.store = record.NewDocuments(client, cfg.State.Namespace, "speeds")
+	d.stores = map[string]*record.Store{cfg.Nomad.Region: records}
+	parts := []regional{{name: cfg.Nomad.Region, client: client, nobody: nobody, records: records}}
+	if len(cfg.Federation) > 0 {
+		if parts, err = d.regionals(parts[0]); err != nil {
+			return nil, err
+		}
+	}
+	d.setUpState(parts[0].client)
+	d.setUpBarrier(parts)
 	d.queues.configure(&cfg)
-	d.learner.store = record.NewDocuments(client, cfg.State.Namespace, "history")
-	d.settings.store, d.settings.file = record.NewDocuments(client, cfg.State.Namespace, "settings"), cfg
-	d.observe = observe.New(observe.Options{Client: client, Records: records, Config: &d.cfg, Now: d.now, Queues: d.queues.at, Reservations: d.queues.reserved, Estimate: d.learner.predict, History: d.learner.past})
-	d.carry = nomadCarrier{
-		executor: apply.NewExecutor(client, records, apply.Options{
-			Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax,
-			Sick: cfg.Trouble.SickGPU, Vanished: cfg.Trouble.MissingGPU, Link: d.link, Ended: d.learner.ended,
-		}),
-		records: records, client: nobody,
+	d.settings.file = cfg
+	if len(cfg.Federation) > 0 {
+		d.federate(parts)
+	} else {
+		d.observe = d.observerOf(parts[0], "")
+		d.carry = nomadCarrier{executor: apply.NewExecutor(client, records, d.applyOptions()), records: records, client: nobody}
 	}
 	d.decide = d.decideAndRecord
 	if d.gateway, err = newGateway(d, records); err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+// setUpState has what the planner itself remembers kept in one region.
+func (d *Daemon) setUpState(client *api.Client) {
+	ns := d.cfg.State.Namespace
+	d.lock = &variableLock{client: client, namespace: ns}
+	d.queues.store = record.NewDocuments(client, ns, "usage")
+	d.speeds.store = record.NewDocuments(client, ns, "speeds")
+	d.learner.store = record.NewDocuments(client, ns, "history")
+	d.settings.store = record.NewDocuments(client, ns, "settings")
+}
+
+// observerOf reads one region; level is its name where it is a level of the tree.
+func (d *Daemon) observerOf(r regional, level string) *observe.Observer {
+	return observe.New(observe.Options{Client: r.client, Records: r.records, Config: &d.cfg, Region: level, Now: d.now,
+		Queues: d.queues.at, Reservations: d.queues.reserved, Estimate: d.learner.predict, History: d.learner.past})
+}
+
+func (d *Daemon) applyOptions() apply.Options {
+	cfg := &d.cfg
+	return apply.Options{
+		Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax,
+		Sick: cfg.Trouble.SickGPU, Vanished: cfg.Trouble.MissingGPU, Link: d.link, Ended: d.learner.ended,
+	}
 }
 
 // peerTimeout is how much longer than the wait that it was asked for another
@@ -90,7 +115,7 @@ func newGateway(d *Daemon, records *record.Store) (http.Handler, error) {
 		Nomad: address, TLS: d.cfg.Nomad.ClientConfig().TLSConfig, Client: d.client,
 		// Who only observes must not gate what nobody would ever admit.
 		Managed: func(job *api.Job) bool { return !d.cfg.ObserveOnly && d.leaves(job) == "" },
-		Levels:  d.cfg.LevelNames(), Region: d.cfg.Nomad.Region,
+		Levels:  d.cfg.LevelNames(), Region: d.cfg.Nomad.Region, Anywhere: len(d.cfg.Federation) > 0,
 		Records: records, Cluster: d.cluster, Waiter: d, Preview: d.Plan, Link: d.link,
 		Wait: wait, Now: d.now, Log: d.log.Named("gateway"),
 	})

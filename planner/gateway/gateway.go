@@ -62,8 +62,11 @@ type Config struct {
 	Levels []string
 	// Region is the Nomad region that this Caravan plans for; "" asks Nomad.
 	// Requests for another pass, and Nomad forwards them.
-	Region  string
-	Records Records
+	Region string
+	// Anywhere: a job for which nobody names a region may be sent to any of the
+	// regions that are planned for.
+	Anywhere bool
+	Records  Records
 	// Cluster is what a running gang is pinned with when a new submission
 	// leaves it where it is.
 	Cluster func(ctx context.Context) (*rewrite.Cluster, error)

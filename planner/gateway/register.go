@@ -192,7 +192,7 @@ func (g *Gateway) attempt(r *http.Request, s *submission) (outcome, error) {
 	}
 	g.findSource(r.Context(), s, current)
 	next := g.newRecord(r, s, rec, current)
-	if live(current) && rec != nil && !inVain(rec, current) {
+	if live(current) && rec != nil && rec.Route == nil && !inVain(rec, current) {
 		size, err := g.resize(r, s, rec, current)
 		if err != nil {
 			return outcome{}, err
@@ -312,8 +312,14 @@ func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, 
 			next.PriorIndex = max(next.PriorIndex, deref(current.ModifyIndex))
 		}
 	}
+	if g.cfg.Anywhere && regionOf(r, s.register.WriteRequest, s.original) == "" {
+		next.Regions = []string{record.AnyRegion}
+	}
 	if old != nil {
-		next.ModifyIndex = old.ModifyIndex
+		next.ModifyIndex, next.Route, next.Home = old.ModifyIndex, old.Route, old.Home
+		if live(current) && (old.Home != "" || old.Ran()) {
+			next.Regions = nil // where it has run its checkpoints are
+		}
 		if live(current) {
 			prior := *old
 			prior.Prior = nil

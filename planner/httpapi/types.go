@@ -57,7 +57,9 @@ type Status struct {
 	Decided   time.Time `json:"decided,omitzero"`
 	// Waiting says what the planner waits for before it can decide, "for …";
 	// "" if for nothing.
-	Waiting  string    `json:"waiting,omitempty"`
+	Waiting string `json:"waiting,omitempty"`
+	// Regions are those of a federation.
+	Regions  []Region  `json:"regions,omitempty"`
 	Counts   Counts    `json:"counts"`
 	Warnings []Warning `json:"warnings,omitempty"`
 }
@@ -71,6 +73,16 @@ type Nomad struct {
 	Error   string    `json:"error,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	RetryAt time.Time `json:"retry_at,omitzero"`
+}
+
+// Region is how a region of a federation stands.
+type Region struct {
+	Name string `json:"region"`
+	// Held says why nothing is decided there; "" where it is. Since is when that
+	// began, and Taken when the region was seen last.
+	Held  string    `json:"held,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	Taken time.Time `json:"taken,omitzero"`
 }
 
 // Counts are the cluster in numbers.
@@ -94,10 +106,14 @@ type Warning struct {
 // Job is one managed job, an element of GET /jobs (all of them) and of GET
 // /queue (those that wait, in the order in which they are served).
 type Job struct {
-	Namespace string      `json:"namespace"`
-	ID        string      `json:"job"`
-	Type      string      `json:"type,omitempty"`
-	State     model.State `json:"state"`
+	Namespace string `json:"namespace"`
+	ID        string `json:"job"`
+	// Region is the region of a federation where the job is, and Home the one that
+	// has sent it there; "" without.
+	Region string      `json:"region,omitempty"`
+	Home   string      `json:"home,omitempty"`
+	Type   string      `json:"type,omitempty"`
+	State  model.State `json:"state"`
 	// Position is the place in the queue, from 1; 0 when the job does not wait.
 	Position  int        `json:"position,omitempty"`
 	Queue     string     `json:"queue,omitempty"`

@@ -30,6 +30,8 @@ type nodeReader struct {
 	levelNames []string
 	devices    []string
 	topology   *config.Topology
+	// region is Nomad's, where it is a level of the tree; "" where it is not.
+	region string
 	// words keeps one copy of the strings that all nodes have in common.
 	words map[string]string
 }
@@ -359,6 +361,9 @@ func (r *nodeReader) place(n *api.Node, e *nodeEntry, matrix topology.Matrix, kn
 	}
 	if fabric, ok := commonFabric(matrix); known && ok && levels[model.LevelDomain] == "" && r.hasLevel(model.LevelDomain) {
 		levels[model.LevelDomain] = r.word(fabric)
+	}
+	if r.region != "" {
+		levels[model.LevelRegion] = r.region
 	}
 	if len(levels) > 0 {
 		e.model.Levels = levels

@@ -24,6 +24,9 @@ type Options struct {
 	Client  *api.Client
 	Records Records
 	Config  *config.Config
+	// Region is the Nomad region that Client reads, where several are planned for
+	// as one: the nodes' outermost level then. "" leaves the level to the nodes.
+	Region string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Queues are the queues at a time, with what they have used; nil: those of
@@ -98,7 +101,7 @@ func New(opts Options) *Observer {
 		now:        now,
 		reader: nodeReader{
 			levels: opts.Config.Levels, levelNames: opts.Config.LevelNames(), devices: opts.Config.Managed.Devices,
-			topology: opts.Config.Topology, words: map[string]string{},
+			topology: opts.Config.Topology, region: opts.Region, words: map[string]string{},
 		},
 		state: &state{},
 	}

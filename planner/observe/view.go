@@ -50,6 +50,12 @@ type View struct {
 	// come back and whose client has not spoken of it, or that was purged before it
 	// had ended; zero: there is none.
 	FenceEnds time.Time
+	// Regions are the regions of a federation, in the order of the configuration;
+	// nil where there is one only.
+	Regions []RegionState
+	// Partial: a region has not been seen yet, so that there may be jobs that are
+	// missing here.
+	Partial bool
 	// Warnings are faults that an operator should see and that stop nothing.
 	Warnings []Warning
 }
@@ -62,10 +68,38 @@ type Warning struct {
 	Text string `json:"text"`
 }
 
+// RegionState is how a region of a federation stands.
+type RegionState struct {
+	Name string
+	// Held says why nothing is decided there, and what runs there is left as it is;
+	// "" where it is decided on. Since is when that began.
+	Held  string
+	Since time.Time
+	// Taken is when it was seen last; zero: never.
+	Taken time.Time
+}
+
+// InRegion is how a job is called in a View of a federation if an earlier region
+// has one of its name. No ID of Nomad's has a blank in it.
+func InRegion(id, region string) string { return id + " (region " + region + ")" }
+
+// State is how the region of that name stands; nil if it is none of the
+// federation's.
+func (v *View) State(region string) *RegionState {
+	for i := range v.Regions {
+		if v.Regions[i].Name == region {
+			return &v.Regions[i]
+		}
+	}
+	return nil
+}
+
 // NodeRef names a Nomad client.
 type NodeRef struct {
 	ID   string
 	Name string
+	// Region is the federation's that it is in; "" without one.
+	Region string
 	// Levels maps a level's name to the node's value there.
 	Levels map[string]string
 	// Meta holds the values of those of View.LevelMeta's keys that the node
@@ -93,6 +127,10 @@ type Stray struct {
 type Managed struct {
 	Namespace string
 	ID        string
+	// Region is the federation's region in whose Nomad the job is, "" without one.
+	// ID is Nomad's there, unless another region has a job of that name: see
+	// JobID.
+	Region string
 	// Current is the job as it is in Nomad now, gate and pins included.
 	Current *api.Job
 	// Record is what is remembered; nil for a job that was never seen.
@@ -173,6 +211,14 @@ func (s AllocState) Holds() bool {
 		return true
 	}
 	return false
+}
+
+// JobID is the job's ID in its region's Nomad.
+func (m *Managed) JobID() string {
+	if m.Current != nil && m.Current.ID != nil {
+		return *m.Current.ID
+	}
+	return m.ID
 }
 
 // Job returns the managed job of that name.

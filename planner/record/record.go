@@ -142,6 +142,17 @@ type Record struct {
 	// Prior of its own.
 	Prior *Record `json:"prior,omitempty"`
 
+	// Regions are the regions of a federation that the job may be sent to, whatever
+	// its file says of that; "*" is all, nil the one that it is registered in. It is
+	// set where the gateway takes the job in and nobody named a region.
+	Regions []string `json:"regions,omitempty"`
+	// Route says to which region of a federation the job was sent; nil while it is
+	// decided on where it is registered.
+	Route *Route `json:"route,omitempty"`
+	// Home is the region that has sent the job here, where its user submitted it;
+	// "" for a job that was submitted here.
+	Home string `json:"home,omitempty"`
+
 	// Avoided are nodes that the job's own preflight has found unfit for it, the
 	// latest last: it is not placed on them for a while. The next submission
 	// forgets them.

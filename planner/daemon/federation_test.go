@@ -1,0 +1,208 @@
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/nomadproc"
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/rewrite"
+)
+
+// world are two joined regions: eu with one node of eight GPUs, us with two.
+type world struct {
+	t      *testing.T
+	eu, us devcluster.Member
+}
+
+// eachWorld runs a test on every back end there is.
+func eachWorld(t *testing.T, test func(w world)) {
+	names := []string{devcluster.BackendDevNomad}
+	if _, ok := nomadproc.Find(); ok {
+		names = append(names, devcluster.BackendNomad)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { test(newWorld(t, name)) })
+	}
+}
+
+func newWorld(t *testing.T, backend string) world {
+	t.Helper()
+	plugin := filepath.Join(t.TempDir(), "nomad-device-caravan")
+	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
+		t.Fatalf("build the device plugin: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	start := func(region string, nodes ...string) devcluster.Member {
+		spec := devcluster.Spec{Region: region}
+		for _, n := range nodes {
+			spec.Nodes = append(spec.Nodes, devcluster.Node{Name: n, Meta: map[string]string{"caravan_rack": "r1"}, Plugins: []devcluster.Plugin{{
+				Name: "nomad-device-caravan", Path: plugin, Config: fmt.Sprintf("source = \"mock:dgxh100\"\nmock_seed = %q", n)}}})
+		}
+		var c devcluster.Member
+		var err error
+		if backend == devcluster.BackendDevNomad {
+			c, err = devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: time.Second})
+		} else {
+			bin, _ := nomadproc.Find()
+			c, err = nomadproc.Start(ctx, bin, spec)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := c.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	w := world{t, start("eu", "eu-1"), start("us", "us-1", "us-2")}
+	if err := w.eu.Federate(ctx, w.us); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// plan runs a planner of both regions beside eu's servers.
+func (w world) plan(change ...func(*config.Config)) planner {
+	w.t.Helper()
+	p := run(w.t, w.eu, append([]func(*config.Config){func(c *config.Config) {
+		c.Nomad.Region, c.Federation = "eu", []string{"eu", "us"}
+	}}, change...)...)
+	eventually(w.t, "it leads in both regions", func() bool {
+		st, err := p.client.Status(w.t.Context())
+		return err == nil && st.Leader && len(st.Regions) == 2 && st.Regions[0].Held == "" && st.Regions[1].Held == ""
+	})
+	return p
+}
+
+// gang is a job of so many whole nodes, for which nobody names a region.
+func gang(id string, members int) *api.Job {
+	eight := uint64(8)
+	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep").SetConfig("args", []string{"3600"})
+	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &eight}}}
+	job := api.NewBatchJob(id, id, "", 50).AddDatacenter("*").AddTaskGroup(api.NewTaskGroup("g", members).AddTask(task))
+	job.Region = nil
+	return job.SetMeta("caravan_gang", "job")
+}
+
+func (w world) submit(p planner, job *api.Job) {
+	w.t.Helper()
+	if _, _, err := callAs(w.t, p, "").nomad.Jobs().Register(job, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// running are a job's members that run in a region.
+func (w world) running(in devcluster.Member, id string) int {
+	list, _, err := in.Client().Jobs().Allocations(id, false, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for _, a := range list {
+		if a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun {
+			n++
+		}
+	}
+	return n
+}
+
+// records are the paths of what is remembered of jobs in a region.
+func (w world) records(in devcluster.Member) []string {
+	list, _, err := in.Client().Variables().PrefixList("caravan/jobs/", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []string
+	for _, v := range list {
+		out = append(out, v.Path)
+	}
+	return out
+}
+
+func (w world) status(in devcluster.Member, id string) (status string, job *api.Job) {
+	job, _, err := in.Client().Jobs().Info(id, nil)
+	if err != nil {
+		return "none", nil
+	}
+	return *job.Status, job
+}
+
+// A gang that fits in the other region alone is sent there, runs there, and ends
+// when it is stopped where it was submitted.
+func TestFederationRoutes(t *testing.T) {
+	eachWorld(t, func(w world) {
+		p := w.plan()
+		w.submit(p, gang("small", 1))
+		w.submit(p, gang("big", 2))
+		eventually(t, "big runs in us", func() bool { return w.running(w.us, "big") == 2 })
+		eventually(t, "small runs in eu", func() bool { return w.running(w.eu, "small") == 1 })
+		if status, job := w.status(w.eu, "big"); status != "pending" || !rewrite.IsGated(job) || w.running(w.eu, "big") != 0 {
+			t.Errorf("big is %s in eu, want it gated and pending there", status)
+		}
+		eventually(t, "it is known where they run", func() bool {
+			big, err := p.client.Explain(t.Context(), "default", "big")
+			small, err2 := p.client.Explain(t.Context(), "default", "small")
+			return err == nil && err2 == nil && big.State == model.StateRunning && big.Region == "us" && big.Home == "eu" &&
+				small.State == model.StateRunning && small.Region == "eu" && small.Home == ""
+		})
+		if _, _, err := callAs(t, p, "").nomad.Jobs().Deregister("big", false, nil); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "big has ended in us", func() bool {
+			status, _ := w.status(w.us, "big")
+			return status == "dead" && w.running(w.us, "big") == 0
+		})
+		eventually(t, "only small is remembered", func() bool { return len(w.records(w.eu)) == 1 && len(w.records(w.us)) == 0 })
+	})
+}
+
+// A job that ends where it was sent ends where it was submitted; a name in two
+// regions is two jobs.
+func TestFederationEnds(t *testing.T) {
+	eachWorld(t, func(w world) {
+		p := w.plan()
+		short := gang("short", 2)
+		short.TaskGroups[0].Tasks[0].Config = map[string]any{"command": "sleep", "args": []string{"1"}}
+		w.submit(p, short)
+		eventually(t, "it is complete in us", func() bool {
+			list, _, err := w.us.Client().Jobs().Allocations("short", false, nil)
+			return err == nil && len(list) == 2 && !slices.ContainsFunc(list, func(a *api.AllocationListStub) bool { return a.ClientStatus != api.AllocClientStatusComplete })
+		})
+		eventually(t, "it has ended in eu", func() bool { status, _ := w.status(w.eu, "short"); return status == "dead" })
+		eventually(t, "nothing is remembered", func() bool { return len(w.records(w.eu))+len(w.records(w.us)) == 0 })
+		if _, job := w.status(w.us, "short"); job.Stop != nil && *job.Stop {
+			t.Error("the job is shown as stopped in us, want it as it ended")
+		}
+		// Again, as two jobs of one name.
+		w.submit(p, gang("twin", 1))
+		if _, _, err := w.us.Client().Jobs().Register(gang("twin", 1), nil); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "both run", func() bool { return w.running(w.eu, "twin") == 1 && w.running(w.us, "twin") == 1 })
+		jobs, err := p.client.Jobs(t.Context())
+		var names []string
+		for _, j := range jobs {
+			names = append(names, j.ID)
+		}
+		if slices.Sort(names); err != nil || !slices.Equal(names, []string{"twin", "twin (region us)"}) {
+			t.Errorf("jobs %q, %v; want both twins", names, err)
+		}
+	})
+}
