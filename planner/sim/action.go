@@ -41,6 +41,7 @@ type Ask struct {
 	Min, Max int
 	Queue    string
 	Class    string
+	Model    string
 }
 
 // Scheduler decides. It is told of everything that happens; what it wants is

@@ -35,7 +35,7 @@ func Policies() []string {
 
 // PolicyOf is the planner's policy of a name, as an operator would turn it on:
 // orders that take turns may stop who runs. What is written behind the name turns
-// more on: "sjf+easy", "fifo+conservative+preempt", "las+defrag".
+// more on or off: "sjf+easy", "fifo+conservative+preempt", "caravan+no-backfill".
 func PolicyOf(name string) (core.Policy, error) {
 	name, more, _ := strings.Cut(name, "+")
 	p := core.Policy{Order: name}
@@ -57,8 +57,16 @@ func PolicyOf(name string) (core.Policy, error) {
 			p.Preempt.Enabled = true
 		case "defrag":
 			p.Defrag.Enabled = true
+		case "no-backfill":
+			p.Backfill.Mode = queue.BackfillOff
+		case "no-preempt":
+			p.Preempt.Enabled = false
+		case "no-elastic":
+			p.Elastic.Disabled = true
+		case "no-passing":
+			p.Strict = true
 		default:
-			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt or defrag behind a +", ErrSetup, name, word)
+			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, no-backfill, no-preempt, no-elastic or no-passing behind a +", ErrSetup, name, word)
 		}
 	}
 	return p, nil
@@ -70,8 +78,10 @@ const minRun = 5 * time.Minute
 
 // Comparison is several policies on the same jobs, several times.
 type Comparison struct {
-	Cluster  Cluster
-	Jobs     []trace.Job
+	Cluster Cluster
+	Jobs    []trace.Job
+	// Policies are the rows: names of Policies, words behind a + (see PolicyOf) and
+	// variants behind an @ (see Variants).
 	Policies []string
 	// Load is what the jobs ask for by what the cluster has until the last one is
 	// submitted; submissions are moved to reach it.
@@ -81,12 +91,17 @@ type Comparison struct {
 	// Replay takes the trace as it is each time, rather than days drawn from it.
 	Replay bool
 	// Sigma is the error of estimates (see Estimates); negative: there are none.
-	Sigma    float64
+	Sigma float64
+	// Elastic is the part of the whole-node jobs that are elastic; see Elastic.
+	Elastic  float64
 	Interval float64
 	Restart  Restart
 	Failures Failures
 	// Even leaves out that places differ in speed.
 	Even bool
+	// Own are policies of an operator's own, by the names that Policies has for
+	// them.
+	Own map[string]core.Policy
 	// Queues are the cluster's; the jobs name them.
 	Queues []model.Queue
 	// Spans is for how many GPUs each run keeps who had them when.
@@ -123,6 +138,10 @@ type Prepared struct {
 
 // Prepare makes the jobs of a seed, the same for every policy.
 func (c *Comparison) Prepare(seed int) (Prepared, error) {
+	return c.prepare(seed, variant{c.Sigma, c.Elastic})
+}
+
+func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	jobs := trace.Shift(c.Jobs)
 	if !c.Replay {
 		jobs = trace.Bootstrap(jobs, uint64(seed))
@@ -136,9 +155,10 @@ func (c *Comparison) Prepare(seed int) (Prepared, error) {
 	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(jobs), c.Cluster.GPUs, c.Load); err != nil {
 		return p, err
 	}
-	if c.Sigma != NoEstimates {
-		p.Estimates = Estimates(p.Jobs, c.Sigma, uint64(seed))
+	if v.sigma != NoEstimates {
+		p.Estimates = Estimates(p.Jobs, v.sigma, uint64(seed))
 	}
+	p.Jobs = Elastic(p.Jobs, v.elastic, c.Cluster.PerNode, c.Cluster.GPUs, uint64(seed))
 	return p, nil
 }
 
@@ -151,11 +171,12 @@ func (c *Comparison) validate() error {
 	if len(c.Policies) == 0 {
 		faults = append(faults, "no policy: want one of "+strings.Join(Policies(), ", "))
 	}
-	for _, name := range c.Policies {
-		if name == PolicyKube || name == PolicyKubeQuota {
-			continue
+	for _, row := range c.Policies {
+		name, _, err := c.variantOf(row)
+		if err == nil && name != PolicyKube && name != PolicyKubeQuota {
+			_, err = c.policyOf(name)
 		}
-		if _, err := PolicyOf(name); err != nil {
+		if err != nil {
 			faults = append(faults, strings.TrimPrefix(err.Error(), ErrSetup.Error()+": "))
 		}
 	}
@@ -174,6 +195,9 @@ func (c *Comparison) validate() error {
 	if !(c.Sigma >= 0 && c.Sigma <= 10 || c.Sigma == NoEstimates) {
 		faults = append(faults, fmt.Sprintf("estimate sigma %g: want 0 to 10, or -1 for no estimates", c.Sigma))
 	}
+	if !(c.Elastic >= 0 && c.Elastic <= 1) {
+		faults = append(faults, fmt.Sprintf("elastic part %g: want 0 to 1", c.Elastic))
+	}
 	if c.Workers < 0 {
 		faults = append(faults, fmt.Sprintf("workers %d: want 1 or more, or 0 for one for each processor", c.Workers))
 	}
@@ -189,12 +213,9 @@ func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	prepared := make([]Prepared, c.Seeds)
-	for seed := range prepared {
-		var err error
-		if prepared[seed], err = c.Prepare(seed + 1); err != nil {
-			return nil, err
-		}
+	prepared, err := c.prepareAll()
+	if err != nil {
+		return nil, err
 	}
 	results := make([]Result, c.Seeds*len(c.Policies))
 	var finished atomic.Int64
@@ -204,10 +225,10 @@ func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	g.SetLimit(workers)
-	for seed := range prepared {
+	for seed := range c.Seeds {
 		for k, policy := range c.Policies {
 			g.Go(func() error {
-				out, err := c.one(ctx, policy, seed+1, &prepared[seed], &finished)
+				out, err := c.one(ctx, policy, seed+1, prepared[seed*len(c.Policies)+k], &finished)
 				if err != nil {
 					return fmt.Errorf("%s, seed %d: %w", policy, seed+1, err)
 				}
@@ -220,6 +241,29 @@ func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
 		return nil, err
 	}
 	return results, nil
+}
+
+// prepareAll makes the jobs of all runs, those of variants only once.
+func (c *Comparison) prepareAll() ([]*Prepared, error) {
+	var out []*Prepared
+	for seed := range c.Seeds {
+		made := map[variant]*Prepared{}
+		for _, row := range c.Policies {
+			_, v, err := c.variantOf(row)
+			if err != nil {
+				return nil, err
+			}
+			if made[v] == nil {
+				p, err := c.prepare(seed+1, v)
+				if err != nil {
+					return nil, err
+				}
+				made[v] = &p
+			}
+			out = append(out, made[v])
+		}
+	}
+	return out, nil
 }
 
 func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepared, finished *atomic.Int64) (*Outcome, error) {
@@ -247,13 +291,25 @@ func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepar
 	return Run(ctx, s)
 }
 
-func (c *Comparison) scheduler(policy string, jobs []trace.Job) (Scheduler, error) {
+// policyOf is the planner's policy of a name, an operator's own first.
+func (c *Comparison) policyOf(name string) (core.Policy, error) {
+	if own, known := c.Own[name]; known {
+		return own, nil
+	}
+	return PolicyOf(name)
+}
+
+func (c *Comparison) scheduler(row string, jobs []trace.Job) (Scheduler, error) {
+	policy, _, err := c.variantOf(row)
+	if err != nil {
+		return nil, err
+	}
 	switch policy {
 	case PolicyKube:
 		return NewKube(c.Cluster, nil, nil), nil
 	case PolicyKubeQuota:
 	default:
-		p, err := PolicyOf(policy)
+		p, err := c.policyOf(policy)
 		if err != nil {
 			return nil, err
 		}

@@ -163,7 +163,7 @@ func (r *run) submit(i int) error {
 	r.ledger.wait(j.GPUs, 1)
 	r.log(i, EventSubmit, nil, 0)
 	r.ask(r.now)
-	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class})
+	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Model: j.Model})
 }
 
 func (r *run) finish(i int) error {

@@ -31,11 +31,13 @@ type planner struct {
 	numbers  map[string]int
 	change   core.Change
 	waiting  int
+	queues   []model.Queue
+	learner  *learner
 }
 
 // NewPlanner is the Scheduler of a policy.
 func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler, error) {
-	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]int8{}, jobs: map[int]*model.Job{}, numbers: map[string]int{}}
+	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]int8{}, jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner()}
 	for i := range c.Nodes {
 		p.nodes[c.Nodes[i].ID] = i
 		for k := range c.Nodes[i].GPUs {
@@ -72,6 +74,7 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 	if ask.Deadline > 0 {
 		j.Deadline = clock(ask.Deadline)
 	}
+	p.learner.estimate(&ask, &j)
 	p.numbers[id] = ask.Job
 	p.waiting++
 	p.put(ask.Job, j)
@@ -98,7 +101,8 @@ func (p *planner) groups(ask Ask) []model.TaskGroup {
 }
 
 // Finish implements Scheduler.
-func (p *planner) Finish(_ float64, i int) error {
+func (p *planner) Finish(now float64, i int) error {
+	p.learner.add(now, i, p.jobs[i])
 	p.change.DropJobs = append(p.change.DropJobs, core.JobRef{Namespace: "default", ID: p.jobs[i].ID})
 	p.change.PutJobs = slices.DeleteFunc(p.change.PutJobs, func(k model.Job) bool { return k.ID == p.jobs[i].ID })
 	delete(p.numbers, p.jobs[i].ID)
@@ -151,6 +155,9 @@ func (p *planner) Fail(now float64, node int, down bool, victims []int) error {
 
 // Decide implements Scheduler.
 func (p *planner) Decide(now float64) ([]Action, float64, error) {
+	if past, news := p.learner.past(now); news {
+		p.change.Rest = &model.Snapshot{Levels: p.cluster.Levels, Queues: p.queues, History: past}
+	}
 	if err := p.prepared.Apply(p.change); err != nil {
 		return nil, 0, fmt.Errorf("bring the snapshot up to date: %w", err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/report"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
@@ -24,6 +26,8 @@ import (
 type simulated struct {
 	Setup   simSetup     `json:"setup"`
 	Results []sim.Result `json:"results"`
+	// Differences are of all policies from the first one.
+	Differences []sim.Difference `json:"differences"`
 }
 
 // simSetup is what was simulated.
@@ -37,6 +41,7 @@ type simSetup struct {
 	// TooLarge counts the jobs that are larger than the cluster, by seed.
 	TooLarge  []int   `json:"too_large"`
 	Estimates float64 `json:"estimate_sigma"`
+	Elastic   float64 `json:"elastic"`
 	IntervalS float64 `json:"interval_s"`
 }
 
@@ -44,12 +49,13 @@ type simSetup struct {
 type simFlags struct {
 	trace               traceFlags
 	gpus, perNode       int
-	cluster             string
+	cluster, queues     string
 	policies            []string
 	load                float64
 	seeds, workers      int
 	replay, even        bool
 	sigma, interval     float64
+	elastic             float64
 	perNodeDay, repairs float64
 	events, report      string
 }
@@ -69,6 +75,13 @@ cluster has until the last is submitted. With --no-bootstrap the trace is taken
 as it is, but for that factor. At a load of 1 or more nothing ever becomes
 steady: the queue grows for as long as jobs come.
 
+A policy is one of the names below, or a file ending in .hcl with a policy block as
+the planner's configuration has it. Words behind a + turn parts of it on or off:
+easy, conservative, preempt, defrag, no-backfill, no-preempt, no-elastic,
+no-passing. Words behind an @ change the jobs of that row: oracle (run times are
+known), no-estimates, elastic30 and elastic100 (so many percent of the whole-node
+jobs are elastic).
+
 The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
 		Args:    args(0, 0, "no argument"),
@@ -78,12 +91,14 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	}
 	f.trace.add(cmd)
 	f.addCluster(cmd)
-	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+"; behind an order +easy, +conservative, +preempt, +defrag turn more on")
+	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+", or a file.hcl; behind it, +WORD and @WORD as above")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
 	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is")
 	cmd.Flags().IntVar(&f.workers, "workers", 0, "`number` of runs at once; 0 is one for each processor")
 	cmd.Flags().Float64Var(&f.sigma, "estimate-sigma", 1, "`error` of estimated run times, as the sigma of a lognormal factor; 0 is exact, -1 is none at all")
+	cmd.Flags().Float64Var(&f.elastic, "elastic", 0, "`part` of the whole-node jobs that can have half to twice the nodes they ask for, 0 to 1")
+	cmd.Flags().StringVar(&f.queues, "queues", "", "`file` with queue blocks, as the planner's configuration has them; otherwise the queues of the trace are equals")
 	cmd.Flags().Float64Var(&f.interval, "interval", 30, "`seconds` between two decisions at least")
 	cmd.Flags().BoolVar(&f.even, "even-speed", false, "leave out that jobs are slower where their GPUs are far apart")
 	cmd.Flags().Float64Var(&f.perNodeDay, "failures", 0, "`number` of failures of each node in a day")
@@ -109,10 +124,13 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		return err
 	}
 	c := sim.Comparison{
-		Jobs: jobs, Policies: f.policies, Load: f.load, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Interval: f.interval,
+		Jobs: jobs, Policies: f.policies, Load: f.load, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Elastic: f.elastic, Interval: f.interval,
 		Restart: sim.DefaultRestart, Failures: sim.Failures{PerNodeDay: f.perNodeDay, Repair: f.repairs}, Even: f.even, Workers: f.workers,
 	}
 	if c.Cluster, err = a.simCluster(f); err != nil {
+		return err
+	}
+	if err := a.ownPolicies(f, &c); err != nil {
 		return err
 	}
 	if f.report != "" {
@@ -126,7 +144,7 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	if err := errors.Join(err, logs.close()); err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
-	out := simulated{Results: results, Setup: simSetup{Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, IntervalS: f.interval}}
+	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: simSetup{Elastic: f.elastic, Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, IntervalS: f.interval}}
 	for seed := range f.seeds {
 		p, err := c.Prepare(seed + 1)
 		if err != nil {
@@ -147,6 +165,36 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		return render.Simulated(w, s, f.policies, results)
 	})
+}
+
+// ownPolicies reads the files that the flags name.
+func (a *app) ownPolicies(f *simFlags, c *sim.Comparison) error {
+	if f.queues != "" {
+		src, err := readFile(a.env, f.queues)
+		if err != nil {
+			return fmt.Errorf("read queues: %w", err)
+		}
+		if c.Queues, err = config.ParseQueues(src, f.queues); err != nil {
+			return err
+		}
+	}
+	c.Own = map[string]core.Policy{}
+	for _, row := range f.policies {
+		name, _, _ := strings.Cut(row, "@")
+		if !strings.HasSuffix(name, ".hcl") {
+			continue
+		}
+		src, err := readFile(a.env, name)
+		if err != nil {
+			return fmt.Errorf("read policy: %w", err)
+		}
+		p, err := config.ParsePolicy(src, name)
+		if err != nil {
+			return err
+		}
+		c.Own[name] = p.Policy
+	}
+	return nil
 }
 
 // reportInput is what a report is made of.
@@ -212,6 +260,7 @@ func (l *eventLogs) open(policy string, seed int) func(sim.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name := l.name
+	policy = strings.ReplaceAll(policy, string(filepath.Separator), "_")
 	if l.several {
 		ending := filepath.Ext(name)
 		name = fmt.Sprintf("%s.%s.%d%s", strings.TrimSuffix(name, ending), policy, seed, ending)

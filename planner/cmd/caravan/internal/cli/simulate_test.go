@@ -27,6 +27,8 @@ func TestSimulate(t *testing.T) {
 	cluster := writeFile(t, "cluster.hcl", "nodes \"dgx\" {\n  count = 2\n  gpus  = 8\n  model = \"H100\"\n}\n")
 	broken := writeFile(t, "broken.csv", smallTrace()+"x,1,-5,1,,\n")
 	wrong := writeFile(t, "wrong.hcl", "nodes \"dgx\" {\n  count = 0\n  gpus  = 99\n  model = \"H1000\"\n}\n")
+	queues := writeFile(t, "queues.hcl", "queue \"team\" {\n  guarantee {\n    gpus = 8\n  }\n}\n")
+	own := writeFile(t, "own.hcl", "policy {\n  order = \"sjf\"\n}\n")
 	tests := map[string]struct {
 		args     []string
 		wantCode int
@@ -40,6 +42,11 @@ func TestSimulate(t *testing.T) {
 		"an unknown policy":             {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 1, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
 		"more behind an order":          {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf+easy+preempt", "--seeds", "1", "--load", "0.9"}, wantOut: []string{"sjf+easy+preempt"}},
 		"something else behind it":      {args: []string{"simulate", "--trace", path, "--policies", "sjf+luck"}, wantCode: 1, wantErr: []string{"policy sjf+luck: want easy"}},
+		"rows of their own":             {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf@oracle,sjf@no-estimates,fifo@elastic100,gang+no-elastic", "--seeds", "1", "--elastic", "0.5"}, wantOut: []string{"sjf@oracle", "sjf@no-estimates", "fifo@elastic100"}},
+		"another row":                   {args: []string{"simulate", "--trace", path, "--policies", "sjf@luck", "--elastic", "2"}, wantCode: 1, wantErr: []string{`"luck": want one of elastic100, elastic30, no-estimates, oracle behind an @`, "elastic part 2"}},
+		"queues and a policy's file":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", own + ",fairshare", "--queues", queues, "--seeds", "1"}, wantOut: []string{"own.hcl", "fairshare"}},
+		"a wrong policy's file":         {args: []string{"simulate", "--trace", path, "--policies", queues}, wantCode: 1, wantErr: []string{"queues.hcl"}},
+		"no such queues":                {args: []string{"simulate", "--trace", path, "--queues", "/no/such"}, wantCode: 1, wantErr: []string{"read queues"}},
 		"a load of nothing":             {args: []string{"simulate", "--trace", path, "--load", "0"}, wantCode: 1, wantErr: []string{"load 0"}},
 		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},
 		"no such trace":                 {args: []string{"simulate", "--trace", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
@@ -91,8 +98,9 @@ func TestSimulateJSON(t *testing.T) {
 			Seed    int
 			Metrics map[string]any
 		}
+		Differences []struct{ Against string }
 	}
-	if err := json.Unmarshal([]byte(got.out), &out); err != nil || len(out.Results) != 2 {
+	if err := json.Unmarshal([]byte(got.out), &out); err != nil || len(out.Results) != 2 || len(out.Differences) != 1 || out.Differences[0].Against != "gang" {
 		t.Fatalf("%d results, %v", len(out.Results), err)
 	}
 	for _, name := range []string{"utilisation_allocated", "utilisation_productive", "utilisation_bound", "jct_mean_s", "jct_p50_s", "jct_p99_s", "jct_p999_s", "jct_max_s", "jct_gpu_weighted_s", "jct_p99_bound_s", "queue_p95_s", "free_fillable", "free_fragmented", "free_indivisible", "cost_per_run", "queue_fair_share_mean_s", "queue_fragmentation_mean_s", "queue_provisioning_mean_s", "requeue_p95_s", "free_fgd", "finish_time_fairness_max", "preemptions", "gpu_hours_lost", "unfinished", "decide_mean_us"} {
