@@ -34,6 +34,7 @@ var impure = []string{"net", "os", "log", "math/rand", "context", "sync", "sysca
 var layers = []layer{
 	{prefix: "planner/core", allowed: []string{"planner/core"}, stdOnly: true, forbidden: impure},
 	{prefix: "planner/history", allowed: []string{"planner/core/model"}, forbidden: impure},
+	{prefix: "planner/usage", allowed: []string{"planner/core/model", "planner/core/together"}, forbidden: impure},
 	{prefix: "planner/gangspec", allowed: []string{"planner/core/model"}, forbidden: impure},
 	{prefix: "planner/rewrite", allowed: []string{"planner/core/model", "planner/gangspec"}, forbidden: impure},
 	{prefix: "planner/record", allowed: []string{"planner/burstapi", "planner/core/model"}},

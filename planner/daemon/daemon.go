@@ -61,6 +61,8 @@ type Daemon struct {
 	queues queues
 	// speeds is what is learned of how fast jobs work.
 	speeds speeds
+	// sharing is what is learned of how much jobs use of GPUs that they share.
+	sharing sharing
 	// learner is what is learned from jobs that have ended.
 	learner learner
 	// settings is what was set by API in the place of the file's.
@@ -130,6 +132,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.observe.Watch(ctx, func() { d.poke(false) }) })
 	wg.Go(func() { d.loop(ctx) })
 	wg.Go(func() { d.watchRights(ctx) })
+	wg.Go(func() { d.watchSharing(ctx) })
 	if !d.cfg.ObserveOnly {
 		wg.Go(func() {
 			d.leader.elect(ctx, d.lock, d.cfg.Listen.Advertise, d.log.Named("leader"), func() { d.poke(true) })

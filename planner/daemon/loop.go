@@ -172,6 +172,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !leading {
 		d.queues.forget()
 		d.speeds.forget()
+		d.sharing.forget()
 		d.learner.forget()
 		d.settings.forget()
 		d.keeper.forget()
@@ -181,9 +182,13 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	}
 	d.metrics.leader.Set(1)
 	works := d.barrier.Works()
-	unlearned := d.speeds.load(ctx) // without it decisions are as good as they were
+	unlearned := errors.Join(d.speeds.load(ctx), d.sharing.load(ctx)) // without it decisions are as good as they were
 	if worked := d.speeds.learn(withWork(v, works), works, d.now()); worked != v {
 		v = worked
+		d.view.Store(v)
+	}
+	if learned := d.sharing.learn(v, d.now()); learned != v {
+		v = learned
 		d.view.Store(v)
 	}
 	if marked := d.divisions.mark(v); marked != v {
@@ -205,7 +210,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 		}
 	}
 	if !d.cfg.ObserveOnly {
-		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
+		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.sharing.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
 	}
 	d.queues.noteApart(plan.Reservations)
 	out.trouble = errors.Join(out.trouble, unlearned, d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly))

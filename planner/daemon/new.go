@@ -80,6 +80,7 @@ func (d *Daemon) setUpState(client *api.Client) {
 	d.lock = &variableLock{client: client, namespace: ns}
 	d.queues.store = record.NewDocuments(client, ns, "usage")
 	d.speeds.store = record.NewDocuments(client, ns, "speeds")
+	d.sharing.store, d.sharing.stats = record.NewDocuments(client, ns, "sharing"), allocStats(client)
 	d.learner.store = record.NewDocuments(client, ns, "history")
 	d.settings.store = record.NewDocuments(client, ns, "settings")
 }
