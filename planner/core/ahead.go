@@ -27,14 +27,23 @@ const minOverdue = 5 * time.Minute
 // ahead is what a cycle knows of the time to come.
 type ahead struct {
 	c *cycle
-	// base is, by node, what is free as what runs now ends; nil: not looked at.
-	base [][]step
+	// base is, by node, what is free as what runs now ends, where seen has the number
+	// of this cycle.
+	base  [][]step
+	seen  []uint32
+	cycle uint32
 	// ends are when jobs end.
-	ends map[jobKey]expiry
-	// on is, by node, what is given away of its time; booked says where that is so
-	// without a look at the map.
-	on     map[int32][]booking
+	ends map[*model.Job]expiry
+	// on is, by node, what is given away of its time; booked says where that is so,
+	// and given lists those nodes. stamps grow with whatever is booked on each, in all
+	// cycles.
+	on     [][]booking
 	booked []bool
+	given  []int32
+	stamps []uint64
+	// lines are the nodes' times as who does not mind what is only expected has them,
+	// and as others do; nil: nobody has asked.
+	lines [2][]line
 	// started is how many of the cycle's starts are booked.
 	started int
 	// bounds are when bookings begin that others keep clear of, in order, and
@@ -42,6 +51,11 @@ type ahead struct {
 	bounds []time.Duration
 	begins map[time.Duration][]int32
 	curves map[curveKey]*curve
+	jumps  map[curveKey]*[2][]nodeJumps
+	// times, ending, gone, room and special are lists that are used again.
+	times, ending, gone []time.Duration
+	room                []int
+	special             []jump
 	// members is what each node takes by a time, for the gang that is looked at.
 	members []int32
 	// minded are when maintenances begin for which nothing is closed yet.
@@ -123,18 +137,6 @@ func (p *Prepared) setEnding(node int32) {
 	}
 }
 
-func (c *cycle) openAhead() *ahead {
-	if c.ahead == nil {
-		n := len(c.tree.Nodes)
-		c.ahead = &ahead{
-			c: c, base: make([][]step, n), ends: map[jobKey]expiry{}, begins: map[time.Duration][]int32{}, on: map[int32][]booking{}, booked: make([]bool, n),
-			curves: map[curveKey]*curve{}, why: map[unknownKey]string{}, work: maxWork,
-		}
-	}
-	c.ahead.sync()
-	return c.ahead
-}
-
 // start is what this plan places, or promises to somebody.
 type start struct {
 	job    jobKey
@@ -157,9 +159,16 @@ func (a *ahead) sync() {
 	}
 }
 
+// touch notes that something else is given away of a node's time.
+func (a *ahead) touch(node int32) { a.stamps[node]++ }
+
 func (a *ahead) book(node int32, b booking) {
+	if !a.booked[node] {
+		a.booked[node] = true
+		a.given = append(a.given, node)
+	}
 	a.on[node] = append(a.on[node], b)
-	a.booked[node] = true
+	a.touch(node)
 	a.timed = a.timed || b.until < eternity
 	if b.foreseen || b.from <= 0 {
 		return
@@ -202,12 +211,12 @@ const typeService = "service"
 // step by step as in Tsafrir, Etsion and Feitelson, Backfilling using
 // system-generated predictions rather than user runtime estimates, TPDS'07,
 // section 4.2, and stays the same between the steps.
-func (a *ahead) endOf(key jobKey) expiry {
-	if e, known := a.ends[key]; known {
+func (a *ahead) endOf(j *model.Job) expiry {
+	if e, known := a.ends[j]; known {
 		return e
 	}
 	e := expiry{at: eternity, runs: eternity}
-	if j := a.c.jobs[key]; j != nil {
+	if j != nil {
 		if e.runs, e.declared = a.c.expected(j); e.runs < eternity {
 			begun := j.Started
 			if begun.IsZero() {
@@ -226,14 +235,14 @@ func (a *ahead) endOf(key jobKey) expiry {
 			e.at = lasts - ran
 		}
 	}
-	a.ends[key] = e
+	a.ends[j] = e
 	return e
 }
 
 // endIsKnown reports whether it is known when somebody who holds something of a
 // node has gone.
 func (p *Prepared) endIsKnown(h *holder) bool {
-	j := p.jobs[h.job]
+	j := h.of
 	switch {
 	case h.on != nil && h.on.Lost:
 		return false
@@ -251,43 +260,42 @@ func (a *ahead) leaves(h *holder) time.Duration {
 	switch {
 	case !a.c.endIsKnown(h):
 		return eternity
-	case isLeaving(a.c.jobs[h.job], h):
+	case isLeaving(h.of, h):
 		if h.on != nil && !h.on.Until.IsZero() {
 			return max(stopTime, h.on.Until.Sub(a.c.now))
 		}
 		return stopTime
 	}
-	return a.endOf(h.job).at
+	return a.endOf(h.of).at
 }
 
 // steps are what is free on a node as what runs now ends.
 func (a *ahead) steps(node int32) []step {
-	if a.base[node] != nil {
+	if a.seen[node] == a.cycle {
 		return a.base[node]
 	}
 	held := a.c.held[node]
-	times := make([]time.Duration, 1, len(held)+1)
-	gone := make([]time.Duration, len(held))
+	times, gone := append(a.ending[:0], 0), a.gone[:0]
 	for i := range held {
-		gone[i] = a.leaves(&held[i])
-		if gone[i] < eternity {
-			times = append(times, gone[i])
+		at := a.leaves(&held[i])
+		if gone = append(gone, at); at < eternity {
+			times = append(times, at)
 		}
 	}
 	slices.Sort(times)
 	times = slices.Compact(times)
-	empty := a.c.emptyRow(node)
-	out := make([]step, len(times))
-	for k, at := range times {
+	out, empty := a.base[node][:0], a.c.emptyRow(node)
+	for _, at := range times {
 		row := empty
 		for i := range held {
 			if gone[i] > at {
 				take(&row, held[i])
 			}
 		}
-		out[k] = step{at, row}
+		out = append(out, step{at, row})
 	}
-	a.base[node] = out
+	a.ending, a.gone = times, gone
+	a.base[node], a.seen[node] = out, a.cycle
 	return out
 }
 

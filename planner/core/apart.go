@@ -277,8 +277,8 @@ func (c *cycle) besideApart(view int, g *gang) bool {
 	e := c.views[view]
 	mark := e.State.Mark()
 	defer e.State.Revert(mark)
-	for node, list := range c.ahead.on {
-		row := *e.State.Row(node)
+	for _, node := range c.ahead.given {
+		row, list := *e.State.Row(node), c.ahead.on[node]
 		for i := range list {
 			if b := &list[i]; b.queue != "" && !below(g.queue, b.queue) {
 				row.GPUs &^= b.claim.GPUs

@@ -75,6 +75,7 @@ func (a *ahead) keptUntil(j *model.Job, nodes []string, at time.Duration) {
 		for i := range a.on[node] {
 			if b := &a.on[node][i]; b.kept && b.job == keyOf(j) {
 				b.until = at
+				a.touch(node)
 			}
 		}
 	}
@@ -142,11 +143,11 @@ func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 	case !l.open:
 		l.open, l.failed = true, map[possibleKey]time.Duration{}
 		changed, now, ok = all.Since(a.c.opened)
-		for node := range a.on {
+		for _, node := range a.given {
 			show(node)
 		}
 	case l.queue != queue:
-		for node := range a.on {
+		for _, node := range a.given {
 			show(node)
 		}
 	default:

@@ -300,7 +300,7 @@ func (c *cycle) lookFor(g *gang, view int) (undo func()) {
 	}
 	a, now, later := c.ahead, c.views[viewNow].State, c.views[view].State
 	mark, seen := later.Mark(), map[int32]sight{}
-	for node := range a.on {
+	for _, node := range a.given {
 		if others := c.keptFrom(node, g.queue); others != 0 {
 			row := *later.Row(node)
 			row.GPUs &^= others

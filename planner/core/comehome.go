@@ -73,7 +73,7 @@ func (c *cycle) paysHome(m *mover) (p *model.Purchase, saves float64, left time.
 		return nil, 0, 0, false
 	}
 	pool := c.poolOf(p.Pool)
-	end := c.openAhead().endOf(keyOf(j)).at
+	end := c.openAhead().endOf(j).at
 	if pool == nil || end == eternity {
 		return nil, 0, 0, false
 	}

@@ -31,10 +31,9 @@ type curveKey struct {
 	odd bool
 }
 
-// curve is what all nodes take, if nobody had given away any of their time.
-type curve struct{ jumps []jump }
-
-func byTime(a, b jump) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.node, b.node)) }
+// curve is what all nodes take, if nobody had given away any of their time: now,
+// and the jumps in the order of time.
+type curve struct{ now, jumps []jump }
 
 // takes is how many members a node takes, with row free.
 func (a *ahead) takes(k curveKey, node int32, row *topo.Row) int32 {
@@ -63,29 +62,76 @@ func (a *ahead) curveOf(k curveKey) *curve {
 		}
 		before := k.of(now.Fit(node))
 		if before > 0 {
-			out.jumps = append(out.jumps, jump{0, node, before})
+			out.now = append(out.now, jump{0, node, before})
 		}
 		if !a.c.ending[node] {
 			continue
 		}
-		for i := range a.steps(node) {
-			s := &a.base[node][i]
-			if i == 0 {
-				continue
-			}
-			if n := a.takes(k, node, &s.row); n != before || k.odd {
+		for _, s := range a.steps(node)[1:] {
+			if n := a.takesOf(k, node, &s.row); n != before || k.odd {
 				out.jumps = append(out.jumps, jump{s.at, node, n - before})
 				before = n
 			}
 		}
 	}
-	slices.SortFunc(out.jumps, byTime)
+	slices.SortFunc(out.jumps, func(a, b jump) int { return cmp.Compare(a.at, b.at) })
 	a.curves[k] = out
 	return out
 }
 
 // jumpsOf are a node's, for who runs for so long.
 func (a *ahead) jumpsOf(k curveKey, node int32, runs time.Duration, w who, out []jump) []jump {
+	l := a.lineOf(node, w)
+	switch {
+	case l == nil:
+		return a.oddJumps(k, node, runs, w, out)
+	case len(l.begins) > 0 && l.begins[len(l.begins)-1] >= runs:
+		a.times = l.changes(runs, a.times[:0])
+		return a.lineJumps(k, node, l, runs, out)
+	}
+	// Whatever begins later would run into it, however long it runs.
+	if a.jumps[k] == nil {
+		a.jumps[k] = &[2][]nodeJumps{}
+	}
+	list := &a.jumps[k][0]
+	if w.foreseen {
+		list = &a.jumps[k][1]
+	}
+	if *list == nil {
+		*list = make([]nodeJumps, len(a.c.tree.Nodes))
+	}
+	known := &(*list)[node]
+	if known.stamp != l.stamp {
+		a.times = l.changes(eternity, a.times[:0])
+		known.stamp, known.jumps = l.stamp, a.lineJumps(k, node, l, eternity, known.jumps[:0])
+	}
+	return append(out, known.jumps...)
+}
+
+// nodeJumps are a node's, for who runs for long, as of a stamp.
+type nodeJumps struct {
+	stamp uint64
+	jumps []jump
+}
+
+// lineJumps are those at a.times.
+func (a *ahead) lineJumps(k curveKey, node int32, l *line, runs time.Duration, out []jump) []jump {
+	before, first := int32(0), 0
+	for _, at := range a.times {
+		for first+1 < len(l.periods) && l.periods[first+1].from <= at {
+			first++
+		}
+		row := l.row(first, ending(at, runs))
+		if n := a.takesOf(k, node, &row); n != before || k.odd {
+			out = append(out, jump{at, node, n - before})
+			before = n
+		}
+	}
+	return out
+}
+
+// oddJumps are a node's whose time is another one for each who asks.
+func (a *ahead) oddJumps(k curveKey, node int32, runs time.Duration, w who, out []jump) []jump {
 	times := make([]time.Duration, 0, 8)
 	for _, s := range a.steps(node) {
 		times = append(times, s.at)
@@ -118,34 +164,92 @@ func (a *ahead) jumpsOf(k curveKey, node int32, runs time.Duration, w who, out [
 	return out
 }
 
-// partCurve walks the jumps of one part in the order of time.
+// partCurve walks the jumps of one part in the order of time. What is booked has
+// jumps of its own.
 type partCurve struct {
-	base    []jump
+	curve
+	booked []bool
+	// first are those of now, special those later, a heap by time.
+	first   []jump
 	special []jump
-	booked  []bool
 }
 
-// next is the next jump, false if there is none.
-func (p *partCurve) next() (jump, bool) {
-	for len(p.base) > 0 && p.booked[p.base[0].node] {
-		p.base = p.base[1:]
+// open puts special in order.
+func (p *partCurve) open() {
+	now := 0
+	for i := range p.special {
+		if p.special[i].at == 0 {
+			p.special[now], p.special[i] = p.special[i], p.special[now]
+			now++
+		}
 	}
-	switch {
-	case len(p.base) == 0 && len(p.special) == 0:
-		return jump{}, false
-	case len(p.special) == 0 || len(p.base) > 0 && byTime(p.base[0], p.special[0]) < 0:
-		return p.base[0], true
-	default:
-		return p.special[0], true
+	p.first, p.special = p.special[:now], p.special[now:]
+	for i := len(p.special)/2 - 1; i >= 0; i-- {
+		p.sink(i)
 	}
 }
 
-func (p *partCurve) drop() {
-	if len(p.special) == 0 || len(p.base) > 0 && byTime(p.base[0], p.special[0]) < 0 {
-		p.base = p.base[1:]
-		return
+// sink moves an element of the heap down to where it belongs.
+func (p *partCurve) sink(i int) {
+	h := p.special
+	for {
+		least := 2*i + 1
+		if least >= len(h) {
+			return
+		}
+		if right := least + 1; right < len(h) && h[right].at < h[least].at {
+			least = right
+		}
+		if h[i].at <= h[least].at {
+			return
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
 	}
-	p.special = p.special[1:]
+}
+
+// next is when the next jump is, eternity if there is none.
+func (p *partCurve) next() time.Duration {
+	if len(p.first)+len(p.now) > 0 {
+		return 0
+	}
+	for len(p.jumps) > 0 && p.booked[p.jumps[0].node] {
+		p.jumps = p.jumps[1:]
+	}
+	at := eternity
+	if len(p.jumps) > 0 {
+		at = p.jumps[0].at
+	}
+	if len(p.special) > 0 {
+		at = min(at, p.special[0].at)
+	}
+	return at
+}
+
+// pass walks past a time.
+func (p *partCurve) pass(at time.Duration, yield func(jump)) {
+	if at == 0 {
+		for _, j := range p.now {
+			if !p.booked[j.node] {
+				yield(j)
+			}
+		}
+		for _, j := range p.first {
+			yield(j)
+		}
+		p.now, p.first = nil, nil
+	}
+	for p.next() == at {
+		if len(p.jumps) > 0 && p.jumps[0].at == at {
+			yield(p.jumps[0])
+			p.jumps = p.jumps[1:]
+			continue
+		}
+		yield(p.special[0])
+		last := len(p.special) - 1
+		p.special[0], p.special = p.special[last], p.special[:last]
+		p.sink(0)
+	}
 }
 
 // places says in what a gang has to be: domains of a level, single nodes, or one
@@ -209,6 +313,14 @@ func (a *ahead) onNode(onePart bool) []int32 {
 	return a.members
 }
 
+// rooms is a number for each part in each place, all 0.
+func (a *ahead) rooms(parts int) []int {
+	n := parts * max(len(a.c.tree.Nodes), len(a.c.tree.Domains))
+	a.room = slices.Grow(a.room[:0], n)[:n]
+	clear(a.room)
+	return a.room
+}
+
 // eachTime calls yield with the times at which a place takes every part of a gang
 // by itself, and the places, until it returns false. What fits at a time is told
 // at that time only, unless more comes.
@@ -223,51 +335,52 @@ func (a *ahead) eachTime(g *gang, runs time.Duration, w who, yield func(at time.
 			continue
 		}
 		k := curveKey{part.Request, p.island, p.within, odd}
-		pc := partCurve{base: a.curveOf(k).jumps, booked: a.booked}
-		for node := range a.on {
+		pc := partCurve{curve: *a.curveOf(k), booked: a.booked}
+		if len(parts) == 0 {
+			pc.special = a.special[:0]
+		}
+		for _, node := range a.given {
 			if within.Lo <= node && node < within.Hi && part.Request.Verdicts.Eligible(int(node)) {
 				pc.special = a.jumpsOf(k, node, runs, w, pc.special)
 			}
 		}
-		slices.SortFunc(pc.special, byTime)
+		if len(parts) == 0 {
+			a.special = pc.special
+		}
+		pc.open()
 		parts, curves = append(parts, i), append(curves, pc)
 	}
 	onNode := a.onNode(len(parts) == 1)
-	room := map[int32][]int{}
+	room := a.rooms(len(parts))
 	var touched []int32
 	for {
 		at := eternity
 		for i := range curves {
-			if j, any := curves[i].next(); any {
-				at = min(at, j.at)
-			}
+			at = min(at, curves[i].next())
 		}
 		if at == eternity {
 			return
 		}
 		touched = touched[:0]
 		for i := range curves {
-			for j, any := curves[i].next(); any && j.at == at; j, any = curves[i].next() {
-				curves[i].drop()
+			curves[i].pass(at, func(j jump) {
 				if onNode != nil {
 					onNode[j.node] += j.more
 				}
 				if in := p.of(a.c, j.node); in >= 0 {
-					if room[in] == nil {
-						room[in] = make([]int, len(parts))
-					}
-					room[in][i] += int(j.more)
+					room[int(in)*len(parts)+i] += int(j.more)
 					touched = append(touched, in)
 				}
-			}
+			})
 		}
 		slices.Sort(touched)
 		var where []domainFit
 		for _, in := range slices.Compact(touched) {
 			fits, spare := true, 0
 			for i, part := range parts {
-				fits = fits && room[in][i] >= g.unit.Parts[part].Count
-				spare += room[in][i]
+				has := room[int(in)*len(parts)+i]
+				fits = fits && has >= g.unit.Parts[part].Count
+				spare += has
 			}
 			if fits {
 				f := p.fit(a.c, in)

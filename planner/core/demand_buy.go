@@ -42,7 +42,7 @@ func (b *buyer) openLots() {
 		switch {
 		case u.Started && u.Busy && j != nil:
 			if _, ends := b.c.expected(j); ends || j.Estimate > 0 {
-				s.free = b.c.openAhead().endOf(keyOf(j)).at
+				s.free = b.c.openAhead().endOf(j).at
 			} else {
 				s.free = eternity
 			}

@@ -96,7 +96,7 @@ func (a *ahead) locate(g *gang, at time.Duration, f domainFit, w who) ([]claimOn
 		return a.locateAlike(g, at, f, w)
 	}
 	for node := f.lo; node < f.hi; node++ {
-		e.State.Try(node, a.row(node, at, g.runs, w))
+		e.State.Try(node, a.rowOf(node, at, g.runs, w))
 	}
 	unit := *g.unit
 	if f.domain >= 0 {
@@ -129,7 +129,7 @@ func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]cl
 	put := func(node int32, limit uint64) {
 		before, known := rows[node]
 		if !known {
-			before = a.row(node, at, g.runs, w)
+			before = a.rowOf(node, at, g.runs, w)
 			e.State.Try(node, before)
 		}
 		left -= e.PutInto(part.Request, node, left, limit)
@@ -220,10 +220,10 @@ func (a *ahead) endText(j *model.Job, h *holder) string {
 		return fmt.Sprintf("the purged job %s (its tasks may take until %s)", jobName(h.job), clock(h.on.Until, a.c.now))
 	}
 	name := a.c.holderName(j, h.job, h.alloc)
-	if isLeaving(a.c.jobs[h.job], h) {
+	if isLeaving(h.of, h) {
 		return name + " (stopping)"
 	}
-	return name + " (" + a.endOf(h.job).String() + ")"
+	return name + " (" + a.endOf(h.of).String() + ")"
 }
 
 func (a *ahead) bookedText(b *booking) string {
@@ -284,7 +284,7 @@ func (a *ahead) unknown(g *gang, tried bool) string {
 	for node := d.Lo; node < d.Hi && len(names) <= maxNames; node++ {
 		for i := range a.c.held[node] {
 			h := &a.c.held[node][i]
-			if j := a.c.jobs[h.job]; j != nil && j.Type != typeService && (h.gpus != 0 || g.gpus == 0) && a.leaves(h) == eternity && !slices.Contains(names, jobName(h.job)) {
+			if j := h.of; j != nil && j.Type != typeService && (h.gpus != 0 || g.gpus == 0) && a.leaves(h) == eternity && !slices.Contains(names, jobName(h.job)) {
 				names = append(names, jobName(h.job))
 			}
 		}

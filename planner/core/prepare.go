@@ -172,7 +172,7 @@ func (p *Prepared) setRest(s *model.Snapshot) {
 func (p *Prepared) build(tree *topo.Tree) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
-	p.divides = map[int32]bool{}
+	p.divides, p.scratch.ahead = map[int32]bool{}, nil
 	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed = make([]bool, n), 0, -1

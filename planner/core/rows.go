@@ -12,7 +12,8 @@ import (
 // holder is something that holds a part of a node.
 type holder struct {
 	job       jobKey
-	alloc     string // "" while the member has no allocation yet
+	of        *model.Job // nil if it is nobody's that is known
+	alloc     string     // "" while the member has no allocation yet
 	gpus      uint64
 	resources model.Resources
 	ports     []uint16
@@ -104,7 +105,7 @@ func (p *Prepared) findHolders(node int32) []holder {
 	for _, a := range allocs {
 		key := jobKey{a.Namespace, a.Job}
 		out = append(out, holder{
-			job: key, alloc: a.ID, on: a, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
+			job: key, of: p.jobs[key], alloc: a.ID, on: a, gpus: p.gpuMask(node, a.GPUs), resources: a.Resources, ports: ports(a.Ports),
 			stays: !p.endsItself(key) && !a.Stopping, lost: a.Lost, usage: p.usageOf(node, key),
 		})
 	}
@@ -132,7 +133,7 @@ func (p *Prepared) findHolders(node int32) []holder {
 }
 
 func (p *Prepared) memberHolder(node int32, m jobMember) holder {
-	h := holder{job: keyOf(m.job), member: m.member, gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service", usage: p.usageOf(node, keyOf(m.job))}
+	h := holder{job: keyOf(m.job), of: m.job, member: m.member, gpus: p.gpuMask(node, m.member.GPUs), stays: m.job.Type == "service", usage: p.usageOf(node, keyOf(m.job))}
 	for i := range m.job.Groups {
 		g := &m.job.Groups[i]
 		if g.Name != m.member.Group {

@@ -19,6 +19,8 @@ type scratch struct {
 	// fits and places are where a gang may land for which others give way.
 	fits   []domainFit
 	places []preempt.Place
+	// ahead is the time to come; nil if nobody has asked yet.
+	ahead *ahead
 }
 
 // counts is a number for each of n nodes, all 0. Whoever changes one sets it
@@ -45,6 +47,10 @@ func (s *scratch) lend(c *cycle) {
 
 // takeBack makes what a decision was lent ready for the next one.
 func (s *scratch) takeBack(c *cycle) {
+	if c.ahead != nil {
+		c.ahead.close()
+		s.ahead = c.ahead
+	}
 	clear(s.claims)
 	clear(s.waits)
 	clear(s.shares)
