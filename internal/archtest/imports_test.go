@@ -43,7 +43,7 @@ var layers = []layer{
 	{prefix: "autoscaler/terraform", allowed: nil},
 	{prefix: "planner/config", allowed: []string{"autoscaler/pool", "planner/core", "planner/gangspec"}},
 	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/core/feasible", "planner/core/queue", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
-	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
+	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/core/preempt", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
 	{prefix: "planner/federate", allowed: []string{"planner/core/model", "planner/record", "planner/observe", "planner/apply"}},
 	{prefix: "planner/httpapi", allowed: []string{"driver/gangapi", "driver/rendezvous", "planner/barrier", "planner/burstapi", "planner/core", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},
 	{prefix: "planner/doctor", allowed: []string{"planner/core/model", "planner/rewrite", "planner/record", "planner/observe", "planner/config", "planner/httpapi"}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
 	"github.com/caravan-sched/caravan/planner/rewrite"
@@ -43,6 +44,9 @@ type Options struct {
 	// Withhold says of a job that has ended or is gone that its record is to stay for
 	// now; nil withholds none.
 	Withhold func(*record.Record) bool
+	// Stops is the policy by which gangs stop, of which the limits of storages count
+	// for drained nodes too; nil is its defaults.
+	Stops func() preempt.Policy
 	// Ended is told of each batch job that has ended, from several goroutines; nil
 	// tells nobody.
 	Ended func(Ending)

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
@@ -133,6 +134,8 @@ type round struct {
 	nodes   map[string]*model.Node
 	// pinChecks is how many jobs' pins were looked at.
 	pinChecks int
+	// saves are the gangs that are saving their checkpoints; nil until somebody asks.
+	saves preempt.Loads
 }
 
 func newRound(c *Checker, v *observe.View) *round {

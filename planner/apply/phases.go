@@ -235,6 +235,9 @@ func (j *job) running() *Step {
 	}
 	bad, beside := apart(j.due(append(j.spare(j.troubles()), j.canaryTroubles()...)))
 	if len(bad) > 0 {
+		if why := j.staggered(bad); why != "" {
+			return j.stuck(why)
+		}
 		return j.giveUp(bad, "")
 	}
 	if len(beside) > 0 {

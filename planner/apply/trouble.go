@@ -288,7 +288,7 @@ func (j *job) due(all []trouble) []trouble {
 	next := make(map[troubleKey]time.Time, len(all))
 	var out []trouble
 	for _, t := range all {
-		k := troubleKey{rewrite.Place{Group: t.member.Member.Group, Index: t.member.Member.Index}, t.kind}
+		k := t.key()
 		since, known := old[k]
 		if !known {
 			since = j.now()
@@ -308,6 +308,10 @@ func (j *job) due(all []trouble) []trouble {
 type troubleKey struct {
 	place rewrite.Place
 	kind  string
+}
+
+func (t *trouble) key() troubleKey {
+	return troubleKey{rewrite.Place{Group: t.member.Member.Group, Index: t.member.Member.Index}, t.kind}
 }
 
 // look asks for a look at Nomad at that time, even if nothing happens.

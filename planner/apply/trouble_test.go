@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/apply"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
 	"github.com/caravan-sched/caravan/planner/rewrite"
@@ -391,4 +393,56 @@ func TestPlannerAwayForAnHour(t *testing.T) {
 		t.Errorf("b is %s", got.Phase)
 	}
 	placed(t, f, f.view(), "b", 2)
+}
+
+// TestDrainIsStaggered: of gangs whose nodes are drained together as many save their
+// checkpoints at once as the policy says, for each storage, and the others follow; one
+// that has waited for long enough leaves in any case.
+func TestDrainIsStaggered(t *testing.T) {
+	for _, stuck := range []bool{false, true} {
+		f := newFake(t, 8)
+		opts := options()
+		opts.Stops = func() preempt.Policy { return preempt.Policy{MaxAtOnce: 1} }
+		e := apply.NewExecutor(f.client, f, opts)
+		names := []string{"a", "b", "c"}
+		for _, name := range names {
+			job := gatedJob(name, "batch", "job", 1, 8)
+			if name == "c" {
+				job.Meta["caravan_checkpoint_storage"] = "other"
+			}
+			f.submit(job)
+		}
+		run(t, f, e, "they run", func(v *observe.View) bool {
+			return settledJob("a", 1)(v) && settledJob("b", 1)(v) && settledJob("c", 1)(v)
+		})
+		for _, name := range names {
+			f.unusable[f.records["default/"+name].Members[0].Node] = "draining"
+		}
+		stopped := func() (out string) {
+			for _, name := range names {
+				if f.records["default/"+name].Phase != record.PhaseRunning {
+					out += name
+				}
+			}
+			return out
+		}
+		idle := func(*observe.View) *model.Plan { return &model.Plan{} }
+		e.Execute(t.Context(), f.view(), idle(nil))
+		if got := stopped(); got != "ac" {
+			t.Fatalf("%q are stopped, want a and c", got)
+		}
+		e.Execute(t.Context(), f.view(), idle(nil))
+		if got := f.records["default/b"].Reason; stopped() != "ac" || !strings.Contains(got, "it leaves when fewer gangs save their checkpoints, since at most 1 may at once, or 15m0s after the drain began") {
+			t.Fatalf("%q are stopped; b: %s", stopped(), got)
+		}
+		if stuck {
+			f.now = f.now.Add(16 * time.Minute)
+		} else {
+			f.turns(e, 3, idle)
+		}
+		e.Execute(t.Context(), f.view(), idle(nil))
+		if got := stopped(); got != "abc" {
+			t.Errorf("then %q are stopped, want all (stuck: %t)", got, stuck)
+		}
+	}
 }

@@ -53,6 +53,11 @@ policy {
     min_run_time     = "10m"
     max_at_once      = 2
     max_gpus_at_once = 64
+    max_gib_at_once = 500
+    storage "lustre" {
+      max_at_once     = 4
+      max_gib_at_once = 200
+    }
     max_per_hour     = 20
     max_per_job      = 1
     restart_time     = "90s"
@@ -150,7 +155,7 @@ func TestParseFull(t *testing.T) {
 		Managed: Managed{Devices: []string{"nvidia/gpu"}, Namespaces: []string{"*"},
 			ExemptNamespaces: []string{"system-*"}, ExemptNodePools: []string{"interactive"}},
 		Policy: Policy{HalfLife: 6 * time.Hour, Policy: queue.Policy{Order: "fifo", Strict: true, MaxHolds: 3, Preempt: preempt.Policy{
-			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxGPUsAtOnce: 64, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
+			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxGPUsAtOnce: 64, MaxGiBAtOnce: 500, Storages: []preempt.Storage{{Name: "lustre", MaxAtOnce: 4, MaxGiBAtOnce: 200}}, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
 		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}, Replace: queue.Replace{KeepFor: 30 * time.Minute, SparesPer: "row", Spares: 2},
 			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
 			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5},

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -109,15 +110,15 @@ func TestElasticDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(string(b), -1)
-	if len(examples) != 2 {
-		t.Fatalf("%d examples, want 2", len(examples))
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
 	}
 	for _, m := range examples {
 		got, err := Parse([]byte(m[1]), "elastic.md", noEnv, noRead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Policy.Elastic != defaultElastic() || got.Policy.Replace.KeepFor != queue.DefaultKeepFor {
+		if got.Policy.Elastic != defaultElastic() || got.Policy.Replace.KeepFor != queue.DefaultKeepFor || got.Policy.Preempt.MaxAtOnce != preempt.DefaultMaxAtOnce {
 			t.Errorf("not the defaults: %+v, %+v", got.Policy.Elastic, got.Policy.Replace)
 		}
 	}

@@ -35,6 +35,17 @@ func (l *loader) mergePreempt(p *preempt.Policy, f *filePreempt) {
 	l.duration(&p.MinRunTime, f.MinRunTime, "policy.preempt.min_run_time")
 	set(&p.MaxAtOnce, f.MaxAtOnce)
 	set(&p.MaxGPUsAtOnce, f.MaxGPUsAtOnce)
+	set(&p.MaxGiBAtOnce, f.MaxGiBAtOnce)
+	if len(f.Storages) > 0 {
+		p.Storages = nil
+	}
+	for _, s := range f.Storages {
+		out := preempt.Storage{Name: s.Name}
+		set(&out.MaxAtOnce, s.MaxAtOnce)
+		set(&out.MaxGPUsAtOnce, s.MaxGPUsAtOnce)
+		set(&out.MaxGiBAtOnce, s.MaxGiBAtOnce)
+		p.Storages = append(p.Storages, out)
+	}
 	set(&p.MaxPerHour, f.MaxPerHour)
 	set(&p.MaxPerJob, f.MaxPerJob)
 	l.duration(&p.RestartTime, f.RestartTime, "policy.preempt.restart_time")
@@ -52,9 +63,26 @@ func (l *loader) checkPreempt(p preempt.Policy) {
 			l.fault("policy.preempt."+q.key, q.value, fmt.Sprintf("want 1 to %d; to stop nobody, set policy.preempt.enabled to false", q.max))
 		}
 	}
-	if p.MaxGPUsAtOnce < 0 {
-		l.fault("policy.preempt.max_gpus_at_once", p.MaxGPUsAtOnce, "want 0 or more; 0 is no limit")
+	l.atLeastNone("policy.preempt.max_gpus_at_once", p.MaxGPUsAtOnce, "no limit")
+	l.atLeastNone("policy.preempt.max_gib_at_once", p.MaxGiBAtOnce, "no limit")
+	seen := map[string]bool{}
+	for _, s := range p.Storages {
+		at := fmt.Sprintf("policy.preempt.storage[%q]", s.Name)
+		if s.Name == "" || seen[s.Name] {
+			l.fault(at, s.Name, "want a name, and each once: what jobs have as caravan_checkpoint_storage")
+		}
+		seen[s.Name] = true
+		l.atLeastNone(at+".max_at_once", s.MaxAtOnce, "as policy.preempt says")
+		l.atLeastNone(at+".max_gpus_at_once", s.MaxGPUsAtOnce, "as policy.preempt says")
+		l.atLeastNone(at+".max_gib_at_once", s.MaxGiBAtOnce, "as policy.preempt says")
 	}
 	l.between("policy.preempt.min_run_time", p.MinRunTime, 0, maxRunTime)
 	l.between("policy.preempt.restart_time", p.RestartTime, minRestart, maxRestart)
+}
+
+// atLeastNone checks a number of which 0 means something.
+func (l *loader) atLeastNone(key string, value int, none string) {
+	if value < 0 || value > maxGivesWay {
+		l.fault(key, value, fmt.Sprintf("want 0 to %d; 0 is %s", maxGivesWay, none))
+	}
 }

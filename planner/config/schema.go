@@ -113,9 +113,20 @@ type filePreempt struct {
 	MinRunTime     *string `hcl:"min_run_time,optional"`
 	MaxAtOnce      *int    `hcl:"max_at_once,optional"`
 	MaxGPUsAtOnce  *int    `hcl:"max_gpus_at_once,optional"`
+	MaxGiBAtOnce   *int    `hcl:"max_gib_at_once,optional"`
 	MaxPerHour     *int    `hcl:"max_per_hour,optional"`
 	MaxPerJob      *int    `hcl:"max_per_job,optional"`
 	RestartTime    *string `hcl:"restart_time,optional"`
+
+	Storages []*fileStorage `hcl:"storage,block"`
+}
+
+// fileStorage is a storage that gangs save their checkpoints to.
+type fileStorage struct {
+	Name          string `hcl:"name,label"`
+	MaxAtOnce     *int   `hcl:"max_at_once,optional"`
+	MaxGPUsAtOnce *int   `hcl:"max_gpus_at_once,optional"`
+	MaxGiBAtOnce  *int   `hcl:"max_gib_at_once,optional"`
 }
 
 type fileAdmission struct {

@@ -39,10 +39,10 @@ func (c *cycle) comeBack(jobs []*model.Job, plan *model.Plan) []*model.Job {
 	starting := c.starting()
 	for _, j := range order {
 		if list := backs[keyOf(j)]; len(list) > 0 {
-			late := starting >= c.policy.Preempt.WithDefaults().MaxAtOnce
+			late := !starting.Allow(c.policy.Preempt, j, 0)
 			done[keyOf(j)] = c.turnBack(j, list, slices.Contains(jobs, j), late, plan)
 			if c.givenTo[keyOf(j)] {
-				starting++
+				starting.Add(j, 0)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting, late bool, pla
 		}
 	}
 	if late && ready {
-		t.d.Reason = fmt.Sprintf("its members' places are kept; it starts when fewer jobs do, since at most %d may at once", c.policy.Preempt.WithDefaults().MaxAtOnce)
+		t.d.Reason = fmt.Sprintf("its members' places are kept; it starts when fewer jobs do, since %s", c.policy.Preempt.Storage(j.CheckpointStorage))
 		t.d.Detail.Code, t.rest = codeBehind, nil
 		plan.Decisions = append(plan.Decisions, c.end(&t))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
@@ -155,5 +156,51 @@ func TestStopsByGPUs(t *testing.T) {
 		if got := gaveWay(mustDecide(t, s, policy)); len(got) != want {
 			t.Errorf("with %d GPUs at once: %v, want %d", most, got, want)
 		}
+	}
+}
+
+// TestStopsByStorage: how much may be stopping at once is bounded for each storage by
+// itself, by the sizes of checkpoints too, and so it is in a maintenance.
+func TestStopsByStorage(t *testing.T) {
+	limited := preempt.Policy{Enabled: true, MaxAtOnce: 1, Storages: []preempt.Storage{{Name: "fast", MaxAtOnce: 3, MaxGiBAtOnce: 100}}}
+	tests := map[string]struct {
+		storages string
+		gib      int
+		want     []string
+		text     string
+	}{
+		"one that all share":                {storages: "---", want: []string{"a"}, text: "1 of 3 stop first, since at most 1 may at once;"},
+		"one each":                          {storages: "xyz", want: []string{"a", "b", "c"}},
+		"a named one without limits":        {storages: "xx-", want: []string{"a", "c"}, text: "since at most 1 may at once that save to storage x;"},
+		"one that takes more":               {storages: "fff", want: []string{"a", "b", "c"}},
+		"one that does not take so much":    {storages: "fff", gib: 50, want: []string{"a", "b"}, text: "since at most 3 may at once, with 100 GiB of checkpoints that save to storage fast;"},
+		"more than it takes, by themselves": {storages: "fff", gib: 500, want: []string{"a"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, "- - n1 aa\n- - n2 bb\n- - n3 cc\n")
+			describe(t, s, "a 10 1h\nb 10 1h\nc 10 1h")
+			for i := range s.Jobs {
+				s.Jobs[i].CheckpointGiB = tt.gib
+				switch of := tt.storages[i : i+1]; of {
+				case "-":
+				case "f":
+					s.Jobs[i].CheckpointStorage = "fast"
+				default:
+					s.Jobs[i].CheckpointStorage = of
+				}
+			}
+			evicted := *s
+			submit(t, s, "M 3x2 priority:90")
+			plan := mustDecide(t, s, Policy{Preempt: limited})
+			if got := gaveWay(plan); len(got) != len(tt.want) || !strings.Contains(decisionOn(plan, "M").Reason, tt.text) {
+				t.Errorf("%v give way, want %v: %s", got, tt.want, decisionOn(plan, "M").Reason)
+			}
+			evicted.Reservations = []model.Reservation{maintenance(-time.Minute, time.Hour, 0, "n1", "n2", "n3")}
+			evicted.Reservations[0].Evict = true
+			if got := gaveWay(mustDecide(t, &evicted, Policy{Preempt: limited})); len(got) != len(tt.want) {
+				t.Errorf("%v leave for a maintenance, want %v", got, tt.want)
+			}
+		})
 	}
 }

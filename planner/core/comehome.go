@@ -31,7 +31,7 @@ func (c *cycle) comeHome() {
 	if c.yield == nil {
 		c.yield = c.newYield()
 	}
-	if len(c.yield.plan) > 0 || c.yield.atOnce <= 0 {
+	if len(c.yield.plan) > 0 {
 		return
 	}
 	k := c.compaction
@@ -85,7 +85,7 @@ func (c *cycle) paysHome(m *mover) (p *model.Purchase, saves float64, left time.
 
 func (c *cycle) bringHome(m *mover) bool {
 	p, saves, end, ok := c.paysHome(m)
-	if !ok || m.gpus == 0 {
+	if !ok || m.gpus == 0 || !c.yield.loads.Allow(c.yield.policy, m.job, m.gpus) {
 		return false
 	}
 	each := p.Price * float64(p.Nodes) / float64(m.gpus) / 3600 // for a GPU-second

@@ -33,11 +33,9 @@ func (c *cycle) evict() {
 					return in
 				})
 			})
-			if !there || y.atOnce <= 0 || y.perHour <= 0 || c.givenTo[keyOf(y.gangs[v].job)] {
+			if !there || y.perHour <= 0 || c.givenTo[keyOf(y.gangs[v].job)] || !c.mayStop(parts) {
 				continue
 			}
-			y.atOnce--
-			y.perHour--
 			c.evictGang(r, parts)
 		}
 	}

@@ -387,10 +387,7 @@ func (c *cycle) tellMade(g *gang, m made, w *wait) {
 		w.reason += "; " + m.benefit()
 	}
 	if len(m.later) > 0 {
-		w.reason += fmt.Sprintf("; %d of %d stop first, since at most %d may at once", len(m.now), len(m.now)+len(m.later), c.yield.policy.MaxAtOnce)
-		if most := c.yield.policy.MaxGPUsAtOnce; most > 0 {
-			w.reason += fmt.Sprintf(", with %s together", plural(most, "GPU"))
-		}
+		w.reason += fmt.Sprintf("; %d of %d stop first, since %s", len(m.now), len(m.now)+len(m.later), c.yield.policy.Storage(c.yield.gangs[m.later[0]].job.CheckpointStorage))
 	}
 	w.reason += "; kept for it: " + nameList(names)
 }

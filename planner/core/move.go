@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -122,8 +123,8 @@ func (c *cycle) compact(j *model.Job, g *gang) (made, bool) {
 		note.Why = fmt.Sprintf("is not worth it: %s; the moves lose %s, and are to save %g times that", m.benefit(), gpuTime(m.cost.Total()), k.policy.MinBenefitRatio)
 		return made{}, false
 	}
-	if len(m.moves) > c.yield.atOnce {
-		note.Why = fmt.Sprintf("waits until others have stopped: %s would have to, and at most %d may at once (preempt.max_at_once)", plural(len(m.moves), "gang"), c.yield.policy.MaxAtOnce)
+	if full := c.overruns(&m); full != "" {
+		note.Why = fmt.Sprintf("waits until others have stopped: %s would have to, and %s (preempt.max_at_once)", plural(len(m.moves), "gang"), full)
 		return made{}, false
 	}
 	note.Done, note.Why = true, fmt.Sprintf("starts in %s after %s: %s; the moves lose %s", domainName(m.result.Level, m.result.Domain), plural(len(m.moves), "move"), m.benefit(), gpuTime(m.cost.Total()))
@@ -289,6 +290,23 @@ func (c *cycle) rehouse(g *gang, into domainFit, movers []int) (m made, stuck []
 	}
 	slices.Sort(m.now)
 	return m, stuck
+}
+
+// overruns says which storage does not take the checkpoints of all that would be
+// moved at once; "" if they may stop together.
+func (c *cycle) overruns(m *made) string {
+	y, loads := c.yield, maps.Clone(c.yield.loads)
+	for i := range c.compaction.movers {
+		v := &c.compaction.movers[i]
+		if _, moves := m.moves[v.parts[len(v.parts)-1]]; !moves {
+			continue
+		}
+		if !loads.Allow(y.policy, v.job, v.gpus) {
+			return y.policy.Storage(v.job.CheckpointStorage).String()
+		}
+		loads.Add(v.job, v.gpus)
+	}
+	return ""
 }
 
 // wouldMove lists moves as the plan would have them.

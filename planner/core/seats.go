@@ -7,6 +7,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -226,15 +227,15 @@ func (c *cycle) seatClaims() map[int32]topo.Claim {
 	return maps.Clone(c.seats)
 }
 
-// starting counts the jobs that are being placed: they all read their checkpoints.
-func (c *cycle) starting() int {
-	n := 0
+// starting are the jobs that are being placed: they all read their checkpoints.
+func (c *cycle) starting() preempt.Loads {
+	out := preempt.Loads{}
 	for _, j := range c.jobs {
 		if j.State == model.StateAdmitted {
-			n++
+			out.Add(j, 0)
 		}
 	}
-	return n
+	return out
 }
 
 // others are the seats as members that are somewhere already.

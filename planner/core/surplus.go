@@ -182,19 +182,18 @@ func (c *cycle) returnedReason(p *model.Preemption) string {
 		plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), has-len(p.Members), costText(p.Cost, "its checkpoint"))
 }
 
-// mayStop counts a gang that stops, if it may at once.
+// mayStop counts a gang that stops, if its storage takes its checkpoint now.
 func (c *cycle) mayStop(parts []int) bool {
 	y, gpus := c.yield, 0
 	for _, v := range parts {
 		gpus += y.gangs[v].gpus
 	}
-	most := y.policy.MaxGPUsAtOnce
-	if y.atOnce <= 0 || most > 0 && y.gpusAtOnce > 0 && y.gpusAtOnce+gpus > most {
+	j := y.gangs[parts[0]].job
+	if !y.loads.Allow(y.policy, j, gpus) {
 		return false
 	}
-	y.atOnce--
+	y.loads.Add(j, gpus)
 	y.perHour--
-	y.gpusAtOnce += gpus
-	c.noteRates(y.gangs[parts[0]].job)
+	c.noteRates(j)
 	return true
 }

@@ -36,10 +36,10 @@ type yield struct {
 	// owed are the jobs for which others are to have ended by now that were placed
 	// where they are to start.
 	owed map[jobKey]bool
-	// searches, atOnce and perHour are how many more there may be.
-	searches, atOnce, perHour int
-	// gpusAtOnce is how many GPUs of gangs are stopping to give way.
-	gpusAtOnce int
+	// searches and perHour are how many more there may be.
+	searches, perHour int
+	// loads are what the gangs that are stopping save to each storage.
+	loads preempt.Loads
 	// rates are how many gangs of a queue may give way.
 	rates *queue.Rates
 	plan  []model.Preemption
@@ -120,7 +120,7 @@ func (c *cycle) newYield() *yield {
 	y := &yield{
 		policy: policy, rights: c.rights(policy.MinPriorityGap),
 		taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
-		searches: maxSearches, atOnce: policy.MaxAtOnce, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
+		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
 	y.rates = c.openRates()
 	c.promiseLandings(y)
@@ -128,12 +128,7 @@ func (c *cycle) newYield() *yield {
 	for node := range c.allocsOn {
 		c.addHolders(y, int32(node), found)
 	}
-	y.atOnce -= y.stopping()
-	for _, l := range y.leaving {
-		if l.to != (jobKey{}) {
-			y.gpusAtOnce += bits.OnesCount64(l.hold.Claim.GPUs)
-		}
-	}
+	c.noteStopping(y)
 	y.owed = c.owed()
 	for _, j := range c.jobsOf(someGave) {
 		for _, gave := range j.Preempted {
@@ -247,15 +242,18 @@ func gaveTo(j *model.Job, h *holder) jobKey {
 	return jobKey{}
 }
 
-// stopping counts the gangs that are stopping to give way.
-func (y *yield) stopping() int {
-	gangs := map[gangKey]bool{}
+// noteStopping notes what the gangs save that are stopping to give way.
+func (c *cycle) noteStopping(y *yield) {
+	gpus := map[gangKey]int{}
 	for _, l := range y.leaving {
-		if l.to != (jobKey{}) {
-			gangs[l.gang] = true
+		// So do those whose nodes are drained.
+		if j := c.jobs[l.job]; l.to != (jobKey{}) || j != nil && j.Replace != nil {
+			gpus[l.gang] += bits.OnesCount64(l.hold.Claim.GPUs)
 		}
 	}
-	return len(gangs)
+	for gang, n := range gpus {
+		y.loads.Add(c.jobs[gang.job], n)
+	}
 }
 
 // promiseTime is for how long a job goes first after others have given way to it.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/apply"
 	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/gateway"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 	"github.com/caravan-sched/caravan/planner/observe"
@@ -96,6 +97,7 @@ func (d *Daemon) applyOptions() apply.Options {
 	return apply.Options{
 		Deadline: cfg.Admission.Deadline, RetryInitial: cfg.Admission.RetryInitial, RetryMax: cfg.Admission.RetryMax,
 		Sick: cfg.Trouble.SickGPU, Vanished: cfg.Trouble.MissingGPU, Link: d.link, Ended: d.learner.ended,
+		Stops: func() preempt.Policy { return d.queues.order().Preempt },
 	}
 }
 

@@ -16,35 +16,37 @@ const Prefix = "caravan_"
 
 // The keys of the contract, in the meta of the job or of a group.
 const (
-	KeyGang       = Prefix + "gang"
-	KeyQueue      = Prefix + "queue"
-	KeyPriority   = Prefix + "priority"
-	KeyTopology   = Prefix + "topology"
-	KeyMin        = Prefix + "min"
-	KeyMax        = Prefix + "max"
-	KeyDuration   = Prefix + "duration"
-	KeyDeadline   = Prefix + "deadline"
-	KeyPreempt    = Prefix + "preempt"
-	KeyMove       = Prefix + "move"
-	KeyCheckpoint = Prefix + "checkpoint"
-	KeyBurst      = Prefix + "burst"
-	KeyBudget     = Prefix + "budget"
-	KeyOnFailure  = Prefix + "on_failure"
-	KeyOnResize   = Prefix + "on_resize"
-	KeyRegions    = Prefix + "regions"
-	KeyData       = Prefix + "data"
-	KeyCollective = Prefix + "collective"
-	KeySlice      = Prefix + "slice"
-	KeyModels     = Prefix + "models"
-	KeyMix        = Prefix + "mix"
-	KeySpeed      = Prefix + "speed"
-	KeyShare      = Prefix + "share"
+	KeyGang              = Prefix + "gang"
+	KeyQueue             = Prefix + "queue"
+	KeyPriority          = Prefix + "priority"
+	KeyTopology          = Prefix + "topology"
+	KeyMin               = Prefix + "min"
+	KeyMax               = Prefix + "max"
+	KeyDuration          = Prefix + "duration"
+	KeyDeadline          = Prefix + "deadline"
+	KeyPreempt           = Prefix + "preempt"
+	KeyMove              = Prefix + "move"
+	KeyCheckpoint        = Prefix + "checkpoint"
+	KeyCheckpointStorage = Prefix + "checkpoint_storage"
+	KeyCheckpointGiB     = Prefix + "checkpoint_gib"
+	KeyBurst             = Prefix + "burst"
+	KeyBudget            = Prefix + "budget"
+	KeyOnFailure         = Prefix + "on_failure"
+	KeyOnResize          = Prefix + "on_resize"
+	KeyRegions           = Prefix + "regions"
+	KeyData              = Prefix + "data"
+	KeyCollective        = Prefix + "collective"
+	KeySlice             = Prefix + "slice"
+	KeyModels            = Prefix + "models"
+	KeyMix               = Prefix + "mix"
+	KeySpeed             = Prefix + "speed"
+	KeyShare             = Prefix + "share"
 )
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
-	KeyPreempt, KeyMove, KeyCheckpoint, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
+	KeyPreempt, KeyMove, KeyCheckpoint, KeyCheckpointStorage, KeyCheckpointGiB, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
 	KeyRegions, KeyData, KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed, KeyShare,
 }
 
@@ -126,6 +128,10 @@ type Spec struct {
 	Move string
 	// Checkpoint is the expected interval; 0 means as the driver reports.
 	Checkpoint time.Duration
+	// CheckpointStorage names where checkpoints are saved, "" is the storage that all
+	// share; CheckpointGiB is how large a gang's checkpoint is, 0 is not said.
+	CheckpointStorage string
+	CheckpointGiB     int
 	// Burst is one of the Burst constants, "" means as the queue says.
 	Burst string
 	// Budget is the most money to spend, in the operator's currency; 0 means

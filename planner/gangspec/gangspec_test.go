@@ -120,7 +120,7 @@ func TestParseReadsEverything(t *testing.T) {
 	job.Meta = map[string]string{
 		"caravan_gang": "group", "caravan_queue": "org/team", "caravan_topology": "require:rack",
 		"caravan_duration": "90m", "caravan_deadline": "36h", "caravan_preempt": "never",
-		"caravan_checkpoint": "10m", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
+		"caravan_checkpoint": "10m", "caravan_checkpoint_storage": "lustre-2", "caravan_checkpoint_gib": "40", "caravan_burst": "allow", "caravan_budget": "99.50", "other": "x",
 		"caravan_on_failure": "continue", "caravan_on_resize": "restart",
 		"caravan_models": "NVIDIA H100 80GB HBM3=1, NVIDIA A100-SXM4-80GB = .5,NVIDIA L4", "caravan_mix": "true", "caravan_share": "never", "caravan_collective": "alltoall",
 		"caravan_regions": "eu,us", "caravan_data": "imagenet, s3://bucket/laion 5b",
@@ -135,7 +135,7 @@ func TestParseReadsEverything(t *testing.T) {
 	want := gangspec.Spec{
 		Gang: model.GangGroup, Queue: "org/team", Topology: model.Topology{Mode: "require", Level: "rack"},
 		Groups:   []gangspec.Bounds{{Group: "a", Count: 4, Min: 2, Max: 8}, {Group: "b", Count: 2, Min: 2, Max: 2, Slice: model.Slice{Size: 2, Level: "node"}}},
-		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Move: "allow", Checkpoint: 10 * time.Minute,
+		Duration: 90 * time.Minute, DeadlineAfter: 36 * time.Hour, Preempt: "never", Move: "allow", Checkpoint: 10 * time.Minute, CheckpointStorage: "lustre-2", CheckpointGiB: 40,
 		Burst: "allow", Budget: 99.5, OnFailure: "continue", OnResize: "restart",
 		Models: []model.ModelSpeed{{Name: "NVIDIA H100 80GB HBM3", Speed: 1}, {Name: "NVIDIA A100-SXM4-80GB", Speed: 0.5}, {Name: "NVIDIA L4", Speed: 1}}, Mix: true, Share: "never", Collective: "alltoall",
 		Regions: []string{"eu", "us"}, Data: []string{"imagenet", "s3://bucket/laion 5b"},
@@ -188,6 +188,8 @@ func TestParseFaults(t *testing.T) {
 		"a region twice":           {func(j *api.Job) { j.Meta["caravan_regions"] = "eu, eu" }, []string{`"eu" does not go`}},
 		"a region with a space":    {func(j *api.Job) { j.Meta["caravan_regions"] = "e u" }, []string{`"e u" does not go`}},
 		"data that cannot be read": {func(j *api.Job) { j.Meta["caravan_data"] = "a\x00b" }, []string{`caravan_data`}},
+		"storage":                  {func(j *api.Job) { j.Meta["caravan_checkpoint_storage"] = "a b" }, []string{`job: caravan_checkpoint_storage = "a b": allowed is the name of a storage, of letters, digits, ".", "_" and "-"`}},
+		"checkpoint size":          {func(j *api.Job) { j.Meta["caravan_checkpoint_gib"] = "40GB" }, []string{`job: caravan_checkpoint_gib = "40GB": allowed is a whole number of GiB, 1 to 1048576, such as "40"`}},
 		"collective":               {func(j *api.Job) { j.Meta["caravan_collective"] = "all2all" }, []string{`job: caravan_collective = "all2all": allowed is ring or alltoall (did you mean "alltoall"?)`}},
 		"a slice that is no number": {func(j *api.Job) { j.Meta["caravan_gang"], j.Meta["caravan_slice"] = "job", "x" },
 			[]string{`job: caravan_slice = "x": allowed is "SIZE" or "SIZE:LEVEL", SIZE 2 or more and a divisor of the group's count, 4`}},

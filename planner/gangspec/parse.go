@@ -60,6 +60,8 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 	spec.Speed = p.speed()
 	spec.Share = p.share()
 	spec.Checkpoint = p.duration(KeyCheckpoint)
+	spec.CheckpointStorage = p.name(KeyCheckpointStorage, "the name of a storage")
+	spec.CheckpointGiB = p.checkpointGiB()
 	spec.Deadline, spec.DeadlineAfter = p.deadline()
 	spec.Groups = p.bounds()
 	p.checkSlices(spec)
@@ -228,12 +230,33 @@ func (p *parser) queue() string {
 }
 
 func (p *parser) priority() string {
-	where, v := p.setting(KeyPriority)
+	return p.name(KeyPriority, "a name that the queue gives a number")
+}
+
+// name reads a short name.
+func (p *parser) name(key, what string) string {
+	where, v := p.setting(key)
 	if where != "" && !priorityName.MatchString(v) {
-		p.fault(where, KeyPriority, v, `allowed is a name that the queue gives a number, of letters, digits, ".", "_" and "-"`)
+		p.fault(where, key, v, "allowed is "+what+`, of letters, digits, ".", "_" and "-"`)
 		return ""
 	}
 	return v
+}
+
+// maxCheckpointGiB is a pebibyte.
+const maxCheckpointGiB = 1 << 20
+
+func (p *parser) checkpointGiB() int {
+	where, v := p.setting(KeyCheckpointGiB)
+	if where == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(v))
+	if err != nil || n < 1 || n > maxCheckpointGiB {
+		p.fault(where, KeyCheckpointGiB, v, fmt.Sprintf("allowed is a whole number of GiB, 1 to %d, such as \"40\"", maxCheckpointGiB))
+		return 0
+	}
+	return n
 }
 
 func (p *parser) topology() model.Topology {

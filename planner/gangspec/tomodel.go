@@ -45,6 +45,9 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Deadline:      spec.Deadline,
 		Preempt:       spec.Preempt,
 
+		CheckpointStorage: spec.CheckpointStorage,
+		CheckpointGiB:     spec.CheckpointGiB,
+
 		ResizeRestarts: spec.OnResize == ResizeRestart,
 	}
 	if spec.Move == MoveNever {

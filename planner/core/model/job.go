@@ -66,6 +66,11 @@ type Job struct {
 	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
 	// or PreemptNever; "" means PreemptCheckpoint.
 	Preempt string `json:"preempt,omitempty"`
+	// CheckpointStorage names the storage that its gangs save their checkpoints to;
+	// "" is the one that all others share. CheckpointGiB is how large one gang's
+	// checkpoint is; 0 is unknown.
+	CheckpointStorage string `json:"checkpoint_storage,omitempty"`
+	CheckpointGiB     int    `json:"checkpoint_gib,omitempty"`
 	// Started is when the members in force were admitted; left out, it is when
 	// the job was submitted.
 	Started time.Time `json:"started,omitzero"`

@@ -227,6 +227,9 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	}
 	j.validateService(f, i)
 	j.validateEstimate(f, i)
+	if j.CheckpointGiB < 0 || j.CheckpointGiB > MaxQuantity {
+		f.add("jobs[%d] (%s).checkpoint_gib: %d: want 0 (unknown) to %d", i, j.ID, j.CheckpointGiB, MaxQuantity)
+	}
 	switch j.Collective {
 	case "", CollectiveRing, CollectiveAllToAll:
 	default:

@@ -19,12 +19,16 @@ type Policy struct {
 	MinPriorityGap int `json:"min_priority_gap,omitempty"`
 	// MinRunTime is for how long a gang runs at least once it was admitted.
 	MinRunTime time.Duration `json:"min_run_time_ns,omitempty"`
-	// MaxAtOnce is how many gangs may be stopping at once to give way, so that
-	// what they save does not overrun the storage; 0 means DefaultMaxAtOnce.
-	MaxAtOnce int `json:"max_at_once,omitempty"`
-	// MaxGPUsAtOnce is how many GPUs the gangs may have together that are stopping
-	// at once to give way, if it is more than one gang; 0 is no limit.
+	// MaxAtOnce is how many gangs that save their checkpoints to one storage may be
+	// stopping at once to give way, so that they do not overrun it; 0 means
+	// DefaultMaxAtOnce. MaxGPUsAtOnce is how many GPUs they may have together, and
+	// MaxGiBAtOnce how large their checkpoints may be together as far as that is
+	// known, if it is more than one gang; 0 is no limit.
+	MaxAtOnce     int `json:"max_at_once,omitempty"`
 	MaxGPUsAtOnce int `json:"max_gpus_at_once,omitempty"`
+	MaxGiBAtOnce  int `json:"max_gib_at_once,omitempty"`
+	// Storages have limits of their own.
+	Storages []Storage `json:"storages,omitempty"`
 	// MaxPerHour is how many gangs may give way within an hour; 0 means
 	// DefaultMaxPerHour.
 	MaxPerHour int `json:"max_per_hour,omitempty"`
@@ -56,7 +60,7 @@ func (p Policy) Validate() error {
 	for _, q := range []struct {
 		name  string
 		value int
-	}{{"min_priority_gap", p.MinPriorityGap}, {"max_at_once", p.MaxAtOnce}, {"max_gpus_at_once", p.MaxGPUsAtOnce}, {"max_per_hour", p.MaxPerHour}, {"max_per_job", p.MaxPerJob}} {
+	}{{"min_priority_gap", p.MinPriorityGap}, {"max_at_once", p.MaxAtOnce}, {"max_gpus_at_once", p.MaxGPUsAtOnce}, {"max_gib_at_once", p.MaxGiBAtOnce}, {"max_per_hour", p.MaxPerHour}, {"max_per_job", p.MaxPerJob}} {
 		if q.value < 0 {
 			faults = append(faults, fmt.Errorf("%w: %s %d: want 0 or more", ErrPolicy, q.name, q.value))
 		}
@@ -69,7 +73,7 @@ func (p Policy) Validate() error {
 			faults = append(faults, fmt.Errorf("%w: %s %s: want 0 or more", ErrPolicy, q.name, q.value))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, p.validateStorages()...)...)
 }
 
 // WithDefaults is the policy with its zeros filled in.

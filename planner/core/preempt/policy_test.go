@@ -12,11 +12,11 @@ import (
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func TestPolicyFaults(t *testing.T) {
-	err := Policy{MinPriorityGap: -1, MaxAtOnce: -2, MaxPerHour: -3, MaxPerJob: -4, MinRunTime: -time.Second, RestartTime: -time.Minute}.Validate()
+	err := Policy{MaxGiBAtOnce: -9, Storages: []Storage{{Name: "a"}, {Name: "a", MaxAtOnce: -5}, {}}, MinPriorityGap: -1, MaxAtOnce: -2, MaxPerHour: -3, MaxPerJob: -4, MinRunTime: -time.Second, RestartTime: -time.Minute}.Validate()
 	if !errors.Is(err, ErrPolicy) {
 		t.Fatalf("error: %v", err)
 	}
-	for _, want := range []string{"min_priority_gap -1", "max_at_once -2", "max_per_hour -3", "max_per_job -4", "min_run_time -1s", "restart_time -1m0s"} {
+	for _, want := range []string{"min_priority_gap -1", "max_at_once -2", "max_per_hour -3", "max_per_job -4", "min_run_time -1s", "restart_time -1m0s", "max_gib_at_once -9", `storages[1].name "a"`, "storages[1] (a): max_at_once -5", `storages[2].name ""`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %q", want, err)
 		}

@@ -31,6 +31,7 @@ const (
 	nodeID      kind = "id"
 	pool        kind = "pool"
 	queuePath   kind = "queue"
+	storage     kind = "storage"
 	task        kind = "task"
 	reservation kind = "reservation"
 	buyPool     kind = "buy"
@@ -53,6 +54,7 @@ var rules = map[string]kind{
 	"Job.Namespace": namespace, "Job.ID": job, "Job.Type": keep, "Job.State": keep, "Job.Hold": hidden, "Job.RetryFor": hidden,
 	"Job.PriorityClass": class, "Job.Queue": queuePath, "Job.Region": level, "Job.Datacenters": datacenter, "Job.Pool": pool,
 	"Job.Gang": keep, "Job.Preempt": keep, "Job.Move": keep, "Topology.Mode": keep, "Topology.Level": keep,
+	"Job.CheckpointStorage": storage, "Storage.Name": storage,
 	"TaskGroup.Name": group, "DeviceAsk.Task": task, "DeviceAsk.Name": keep, "DeviceAsk.Shared": keep,
 	"Constraint.Left": keep, "Constraint.Operand": keep, "Constraint.Right": keep, // made anew
 	"Member.Group": group, "Member.Node": nodeID, "Member.GPUs": gpu, "Member.Tasks": gpu,

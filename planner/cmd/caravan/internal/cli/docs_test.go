@@ -186,7 +186,7 @@ func TestUsersGuideHasEverySetting(t *testing.T) {
 	}
 	for _, key := range []string{
 		gangspec.KeyGang, gangspec.KeyQueue, gangspec.KeyTopology, gangspec.KeyMin, gangspec.KeyMax, gangspec.KeyDuration,
-		gangspec.KeyDeadline, gangspec.KeyPreempt, gangspec.KeyCheckpoint, gangspec.KeyBurst, gangspec.KeyBudget,
+		gangspec.KeyDeadline, gangspec.KeyPreempt, gangspec.KeyCheckpoint, gangspec.KeyCheckpointStorage, gangspec.KeyCheckpointGiB, gangspec.KeyBurst, gangspec.KeyBudget,
 		gangspec.KeyOnFailure, gangspec.KeyOnResize, gangspec.KeyRegions, gangspec.KeyData, gangspec.KeyCollective, gangspec.KeySlice, gangspec.KeyModels, gangspec.KeyMix, gangspec.KeySpeed, gangspec.KeyShare,
 	} {
 		if !regexp.MustCompile(`(?m)^\|.*` + "`" + key + "`").Match(guide) {
