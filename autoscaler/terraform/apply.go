@@ -247,6 +247,10 @@ func (h *Held) outcome(ctx context.Context, r *run, before State, values map[str
 	if err := h.finish(after, values); err != nil {
 		return c, errors.Join(failed, err)
 	}
+	for name, n := range after {
+		n.Value = values[name]
+		after[name] = n
+	}
 	for name := range values {
 		if n, there := after[name]; failed == nil && (!there || n.Tainted) {
 			failed = &Error{Reason: ReasonError, Kind: ErrApply, Message: fmt.Sprintf("node %q is not in the state after the apply, or not made to its end: was the state edited meanwhile?", name)}

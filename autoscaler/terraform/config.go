@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -112,6 +113,7 @@ func (c Config) complete() (Config, error) {
 	} else if files, _ := filepath.Glob(filepath.Join(c.Dir, "*.tf*")); len(files) == 0 {
 		bad("working directory", c.Dir, "one with Terraform files (*.tf)")
 	}
+	c.VarFiles = slices.Clone(c.VarFiles)
 	for i, f := range c.VarFiles {
 		if !filepath.IsAbs(f) {
 			c.VarFiles[i] = filepath.Join(c.Dir, f)

@@ -190,3 +190,14 @@ func (r *run) init(ctx context.Context) error {
 		return nil
 	})
 }
+
+// ReadNote reads what WriteNote has kept beside the directory's own records, and
+// says whether there is any.
+func (d *Directory) ReadNote(name string, to any) (bool, error) {
+	return d.store.read(d.cfg.Variable+"."+name+".json", to)
+}
+
+// WriteNote keeps something of the pool with the directory: whole, or not at all.
+func (d *Directory) WriteNote(name string, from any) error {
+	return d.store.write(d.cfg.Variable+"."+name+".json", from)
+}

@@ -41,6 +41,8 @@ var layers = []layer{
 	{prefix: "planner/burstapi", allowed: nil, stdOnly: true},
 	{prefix: "autoscaler/pool", allowed: nil},
 	{prefix: "autoscaler/terraform", allowed: nil},
+	{prefix: "autoscaler/target", allowed: []string{"autoscaler/pool", "autoscaler/terraform", "planner/burstapi"}},
+	{prefix: "autoscaler/cmd", allowed: []string{"autoscaler/"}},
 	{prefix: "planner/config", allowed: []string{"autoscaler/pool", "planner/core", "planner/gangspec"}},
 	{prefix: "planner/observe", allowed: []string{"planner/core/model", "planner/core/feasible", "planner/core/queue", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
 	{prefix: "planner/apply", allowed: []string{"planner/core/model", "planner/core/preempt", "planner/gangspec", "planner/rewrite", "planner/record", "planner/observe"}},

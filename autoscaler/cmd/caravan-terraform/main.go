@@ -1,0 +1,14 @@
+// Command caravan-terraform is a target plugin for the Nomad Autoscaler, which starts
+// it: it buys and gives back nodes by Terraform (see docs/autoscaler.md).
+package main
+
+import (
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/nomad-autoscaler/plugins"
+
+	"github.com/caravan-sched/caravan/autoscaler/target"
+)
+
+func main() {
+	plugins.Serve(func(log hclog.Logger) any { return target.New(log) })
+}

@@ -1,0 +1,481 @@
+package target_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/nomad-autoscaler/plugins"
+	"github.com/hashicorp/nomad-autoscaler/plugins/base"
+	autoscaler "github.com/hashicorp/nomad-autoscaler/plugins/target"
+	"github.com/hashicorp/nomad-autoscaler/sdk"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/autoscaler/target"
+	"github.com/caravan-sched/caravan/autoscaler/terraform"
+	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devjoin"
+	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/planner/burstapi"
+)
+
+// devicePlugin is the path of the built device plugin.
+var devicePlugin string
+
+// The test's binary is the plugin and the clients too.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "dev-client":
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := devjoin.Run(ctx, os.Args[2:], os.Stdout); err != nil && !errors.Is(err, context.Canceled) {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	case os.Getenv(plugins.Handshake.MagicCookieKey) != "":
+		plugins.Serve(func(log hclog.Logger) any { return target.New(log) })
+		return
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "caravan-target-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	devicePlugin = filepath.Join(dir, "nomad-device-caravan")
+	if out, err := exec.Command("go", "build", "-o", devicePlugin, "../../devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the device plugin: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// planner is a planner whose answer the test writes.
+type planner struct {
+	*httptest.Server
+	mu      sync.Mutex
+	pool    burstapi.Pool
+	follows bool
+	away    bool
+	reports []burstapi.Report
+}
+
+func newPlanner(t *testing.T) *planner {
+	p := &planner{pool: burstapi.Pool{Name: "p"}}
+	p.Server = httptest.NewServer(p)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// ServeHTTP implements http.Handler.
+func (p *planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.away:
+		http.Error(w, "no planner leads", http.StatusServiceUnavailable)
+	case r.Header.Get("X-Nomad-Token") != "planner-secret-token":
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	case r.Method == http.MethodGet && r.URL.Path == burstapi.PathBurst:
+		_ = json.NewEncoder(w).Encode(burstapi.Answer{Now: time.Now(), Leader: !p.follows, Pools: []burstapi.Pool{p.pool}})
+	case r.Method == http.MethodPost && r.URL.Path == burstapi.PathReport:
+		var rep burstapi.Report
+		if err := json.NewDecoder(r.Body).Decode(&rep); err != nil || rep.Check() != nil {
+			http.Error(w, "bad report", http.StatusBadRequest)
+			return
+		}
+		p.reports = append(p.reports, rep)
+		for i := range p.pool.Purchases {
+			if b := &p.pool.Purchases[i]; b.ID == rep.Purchase && rep.Kind == burstapi.ReportFailed {
+				b.State = burstapi.Failed
+			}
+		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// want sets what is wanted.
+func (p *planner) want(purchases []burstapi.Purchase, giveBack ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pool.Purchases, p.pool.GiveBack, p.pool.Wanted = purchases, nil, 0
+	for _, b := range purchases {
+		if b.State != burstapi.Failed {
+			p.pool.Wanted += len(b.Names)
+		}
+	}
+	for _, n := range giveBack {
+		p.pool.GiveBack = append(p.pool.GiveBack, burstapi.GiveBack{Name: n})
+		p.pool.Wanted--
+	}
+}
+
+func (p *planner) set(f func(*planner)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p)
+}
+
+// wanted is how many nodes are to be there, as the strategy would say.
+func (p *planner) wanted() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, b := range p.pool.Purchases {
+		if b.State != burstapi.Failed {
+			n += len(b.Names)
+		}
+	}
+	return int64(n - len(p.pool.GiveBack))
+}
+
+// told are the reports, as KIND PURCHASE REASON.
+func (p *planner) told() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, r := range p.reports {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Kind, r.Purchase, r.Reason)))
+	}
+	return out
+}
+
+func purchase(id string, names ...string) burstapi.Purchase {
+	return burstapi.Purchase{ID: id, Gang: "default/g", Nodes: len(names), Names: names, Market: burstapi.Spot, State: burstapi.Wanted}
+}
+
+// rig is a pool with all that belongs to it.
+type rig struct {
+	t       *testing.T
+	cluster *devnomad.Cluster
+	planner *planner
+	dir     string
+	config  map[string]string // of the plugin
+	policy  map[string]string // of the target in the policy
+}
+
+// rigOptions are what tests change.
+type rigOptions struct {
+	model       string // the simulated machine
+	joinTimeout string
+	vars        map[string]any // of the local module
+	noPlanner   bool
+}
+
+func newRig(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	if !terraform.HasBinary() {
+		t.Skip("no terraform and no tofu on the PATH: nodes cannot be made")
+	}
+	c, err := devnomad.StartWith(t.Context(), devcluster.Spec{}, devnomad.Options{LostAfter: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &rig{t: t, cluster: c, planner: newPlanner(t), dir: t.TempDir()}
+	if err := os.CopyFS(r.dir, os.DirFS("../terraform/modules/local")); err != nil {
+		t.Fatal(err)
+	}
+	j := c.Joining()
+	if o.model == "" {
+		o.model = "mock:dgxh100"
+	}
+	j.Node.Plugins = []devcluster.Plugin{{Name: "nomad-device-caravan", Path: devicePlugin, Config: fmt.Sprintf("source = %q", o.model)}}
+	vars := map[string]any{"pool": "p", "directory": filepath.Join(r.dir, "nodes"), "client": []string{os.Args[0], "dev-client", filepath.Join(r.dir, "client.json")}}
+	for k, v := range o.vars {
+		vars[k] = v
+	}
+	r.write("client.json", j)
+	r.write("terraform.tfvars.json", vars)
+	if o.joinTimeout == "" {
+		o.joinTimeout = "2m"
+	}
+	pools := fmt.Sprintf(`
+pool "p" {
+  provider      = "local"
+  region        = "here"
+  instance_type = "dgx"
+  quota         = 8
+  boot_time     = "1s"
+  join_timeout  = %q
+  node {
+    gpus       = 8
+    model      = "NVIDIA H100 80GB HBM3"
+    cpu_mhz    = 1000
+    memory_mib = 1000
+  }
+  price {
+    on_demand = 2
+    spot      = 1
+  }
+  terraform {
+    working_directory = "."
+  }
+}
+`, o.joinTimeout)
+	if err := os.WriteFile(filepath.Join(r.dir, "pools.hcl"), []byte(pools), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.config = map[string]string{
+		target.KeyPools: filepath.Join(r.dir, "pools.hcl"), "nomad_address": c.Address(), target.KeyPlanner: r.planner.URL, target.KeyToken: "planner-secret-token",
+		target.KeySettle: "10ms", "nomad_config_inherit": "true",
+	}
+	if o.noPlanner {
+		delete(r.config, target.KeyPlanner)
+	}
+	r.policy = map[string]string{target.KeyPool: "p", sdk.TargetConfigKeyDrainDeadline: "20s", sdk.TargetConfigKeyClass: "burst", "node_purge": "true"}
+	t.Cleanup(r.killAll)
+	return r
+}
+
+// killAll ends what a failed test may have left.
+func (r *rig) killAll() {
+	for _, pid := range r.processes() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// processes are the PIDs of the nodes' clients, and of what they have started.
+func (r *rig) processes() []int {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	var out []int
+	for _, f := range all {
+		if raw, err := os.ReadFile(f); err == nil && strings.Contains(string(raw), "CARAVAN_LOCAL_NODE="+r.dir) {
+			var pid int
+			if _, err := fmt.Sscanf(f, "/proc/%d/", &pid); err == nil {
+				out = append(out, pid)
+			}
+		}
+	}
+	return out
+}
+
+func (r *rig) write(name string, v any) {
+	r.t.Helper()
+	raw, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.dir, name), raw, 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// launched is a plugin in a process of its own.
+type launched struct {
+	autoscaler.Target
+	client *goplugin.Client
+	log    *logText
+}
+
+// logText keeps what the plugin logs.
+type logText struct {
+	mu   sync.Mutex
+	t    *testing.T
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String is all that was logged.
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// launch starts the plugin as the autoscaler does, and configures it.
+func (r *rig) launch(env ...string) *launched {
+	r.t.Helper()
+	l := &launched{log: &logText{t: r.t}}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), env...)
+	l.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig: plugins.Handshake, Cmd: cmd, AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		Plugins: map[string]goplugin.Plugin{sdk.PluginTypeTarget: &autoscaler.PluginTarget{}, sdk.PluginTypeBase: &base.PluginBase{}},
+		Logger:  hclog.New(&hclog.LoggerOptions{Output: io.MultiWriter(l.log), Level: hclog.Debug}),
+	})
+	r.t.Cleanup(func() {
+		l.client.Kill()
+		if r.t.Failed() {
+			r.t.Log(l.log.String())
+		}
+	})
+	rpc, err := l.client.Client()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	raw, err := rpc.Dispense(sdk.PluginTypeTarget)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l.Target = raw.(autoscaler.Target)
+	return l
+}
+
+func (r *rig) start() *launched {
+	r.t.Helper()
+	l := r.launch()
+	if err := l.SetConfig(r.config); err != nil {
+		r.t.Fatal(err)
+	}
+	return l
+}
+
+func (r *rig) status(l *launched) *sdk.TargetStatus {
+	r.t.Helper()
+	s, err := l.Status(r.policy)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// nodes are the keys of the pool's nodes that Nomad thinks alive.
+func (r *rig) nodes() []string {
+	r.t.Helper()
+	c := r.cluster.Client()
+	list, _, err := c.Nodes().List(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var out []string
+	for _, stub := range list {
+		n, _, err := c.Nodes().Info(stub.ID, nil)
+		if err == nil && n.Status != api.NodeStatusDown {
+			out = append(out, n.Meta[burstapi.MetaNode])
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// state are the names in Terraform's state.
+func (r *rig) state() []string {
+	r.t.Helper()
+	d, err := terraform.Open(terraform.Config{Dir: r.dir}, hclog.NewNullLogger())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s, err := d.Nodes(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s.Names()
+}
+
+// loop evaluates as the autoscaler's policy handler does, until done says that it is
+// enough.
+func (r *rig) loop(l *launched, done func(s *sdk.TargetStatus) bool) *handler {
+	r.t.Helper()
+	h := &handler{target: l, policy: r.policy, want: r.planner.wanted, max: 8}
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		h.evaluate(time.Now())
+		if h.status != nil && done(h.status) {
+			return h
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("the loop came to no end: status %+v, errors %v, no-ops %v, reports %v", h.status, h.errs, h.noOps, r.planner.told())
+		}
+	}
+}
+
+// nothingLeft checks that no machine is there, known or not.
+func (r *rig) nothingLeft() {
+	r.t.Helper()
+	if s := r.state(); len(s) > 0 {
+		r.t.Errorf("nodes are left in the state: %v", s)
+	}
+	if p := r.processes(); len(p) > 0 {
+		r.t.Errorf("machines are left: processes %v", p)
+	}
+	if n := r.nodes(); len(n) > 0 {
+		r.t.Errorf("nodes are left in Nomad: %v", n)
+	}
+}
+
+// handler is the autoscaler's policy handler (policy/handler.go of its v0.5.0), with
+// the strategy's answer by a function and time by the caller.
+type handler struct {
+	target   autoscaler.Controller
+	policy   map[string]string
+	want     func() int64
+	min, max int64
+	cooldown time.Duration
+
+	status   *sdk.TargetStatus
+	outUntil time.Time
+	scaled   int
+	errs     []error
+	noOps    []string
+}
+
+// evaluate is one turn of its loop.
+func (h *handler) evaluate(now time.Time) {
+	s, err := h.target.Status(h.policy)
+	if err != nil {
+		h.errs = append(h.errs, err)
+		return
+	}
+	h.status = s
+	if !s.Ready {
+		return
+	}
+	action := sdk.ScalingAction{Count: h.want(), Reason: "test", Meta: map[string]any{"nomad_policy_id": "id"}}
+	switch {
+	case action.Count > s.Count:
+		action.Direction = sdk.ScaleDirectionUp
+	case action.Count < s.Count:
+		action.Direction = sdk.ScaleDirectionDown
+	}
+	action.CapCount(h.min, h.max)
+	if action.Direction == sdk.ScaleDirectionNone || action.Count == s.Count || now.Before(h.outUntil) {
+		return
+	}
+	if h.policy["dry-run"] == "true" {
+		action.SetDryRun()
+	}
+	err = h.target.Scale(action, h.policy)
+	if noOp, ok := errors.AsType[*sdk.TargetScalingNoOpError](err); ok {
+		h.noOps = append(h.noOps, noOp.Error())
+		return
+	}
+	if err != nil {
+		h.errs = append(h.errs, err)
+		return
+	}
+	h.scaled++
+	h.outUntil = now.Add(h.cooldown)
+}
