@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,11 +102,13 @@ func gang(id string, members int) *api.Job {
 	return job.SetMeta("caravan_gang", "job")
 }
 
-func (w world) submit(p planner, job *api.Job) {
+func (w world) submit(p planner, job *api.Job) *api.JobRegisterResponse {
 	w.t.Helper()
-	if _, _, err := callAs(w.t, p, "").nomad.Jobs().Register(job, nil); err != nil {
+	resp, _, err := callAs(w.t, p, "").nomad.Jobs().Register(job, nil)
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	return resp
 }
 
 // running are a job's members that run in a region.
@@ -150,7 +153,13 @@ func TestFederationRoutes(t *testing.T) {
 	eachWorld(t, func(w world) {
 		p := w.plan()
 		w.submit(p, gang("small", 1))
-		w.submit(p, gang("big", 2))
+		resp := w.submit(p, gang("big", 2))
+		if !strings.Contains(resp.Warnings, "admitted in region us") {
+			t.Errorf("the answer is %q, want it to name the region", resp.Warnings)
+		}
+		if e, _, err := callAs(t, p, "").nomad.Evaluations().Info(resp.EvalID, nil); err != nil || e.JobID != "big" {
+			t.Errorf("the evaluation %s that it names: %+v, %v", resp.EvalID, e, err)
+		}
 		eventually(t, "big runs in us", func() bool { return w.running(w.us, "big") == 2 })
 		eventually(t, "small runs in eu", func() bool { return w.running(w.eu, "small") == 1 })
 		if status, job := w.status(w.eu, "big"); status != "pending" || !rewrite.IsGated(job) || w.running(w.eu, "big") != 0 {
@@ -162,6 +171,7 @@ func TestFederationRoutes(t *testing.T) {
 			return err == nil && err2 == nil && big.State == model.StateRunning && big.Region == "us" && big.Home == "eu" &&
 				small.State == model.StateRunning && small.Region == "eu" && small.Home == ""
 		})
+		w.seenAtHome(p, "big", 2)
 		if _, _, err := callAs(t, p, "").nomad.Jobs().Deregister("big", false, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -171,6 +181,39 @@ func TestFederationRoutes(t *testing.T) {
 		})
 		eventually(t, "only small is remembered", func() bool { return len(w.records(w.eu)) == 1 && len(w.records(w.us)) == 0 })
 	})
+}
+
+// seenAtHome: through the gateway of the region where it was submitted a job that
+// was sent is seen as if it ran there.
+func (w world) seenAtHome(p planner, id string, members int) {
+	t := w.t
+	t.Helper()
+	nomad := callAs(t, p, "").nomad
+	job, _, err := nomad.Jobs().Info(id, nil)
+	if err != nil || *job.Region != "us" || *job.Status != "running" || rewrite.IsPinned(job) {
+		t.Errorf("job %+v, %v; want it running in us, as its user wrote it", job, err)
+	}
+	allocs, _, err := nomad.Jobs().Allocations(id, false, nil)
+	if err != nil || len(allocs) != members {
+		t.Fatalf("%d allocations, %v; want %d", len(allocs), err, members)
+	}
+	found, _, err := nomad.Allocations().PrefixList(allocs[0].ID[:8])
+	if err != nil || len(found) != 1 || found[0].ID != allocs[0].ID {
+		t.Errorf("by its first letters: %v, %v; want allocation %s", found, err, allocs[0].ID)
+	}
+	alloc, _, err := nomad.Allocations().Info(allocs[0].ID, nil)
+	if err != nil || alloc.JobID != id {
+		t.Fatalf("allocation %+v, %v", alloc, err)
+	}
+	if node, _, err := nomad.Nodes().Info(alloc.NodeID, nil); err != nil || node.ID != alloc.NodeID {
+		t.Errorf("its node %+v, %v", node, err)
+	}
+	if files, _, err := nomad.AllocFS().List(alloc, "alloc/logs", nil); err != nil || len(files) == 0 {
+		t.Errorf("its logs %+v, %v; want some", files, err)
+	}
+	if stub, _, err := nomad.Jobs().Info(id, &api.QueryOptions{Region: "eu"}); err != nil || *stub.Region != "eu" || *stub.Status != "pending" {
+		t.Errorf("in eu %+v, %v; want it pending there", stub, err)
+	}
 }
 
 // A job that ends where it was sent ends where it was submitted; a name in two

@@ -69,7 +69,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		d.carry = nomadCarrier{executor: apply.NewExecutor(client, records, d.applyOptions()), records: records, client: nobody}
 	}
 	d.decide = d.decideAndRecord
-	if d.gateway, err = newGateway(d, records); err != nil {
+	if d.gateway, err = newGateway(d, parts); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -105,7 +105,24 @@ func (d *Daemon) applyOptions() apply.Options {
 // planner may take.
 const peerTimeout = 10 * time.Second
 
-func newGateway(d *Daemon, records *record.Store) (http.Handler, error) {
+// newGateway is Nomad's API with managed jobs held at the door, in each region of a
+// federation.
+func newGateway(d *Daemon, parts []regional) (http.Handler, error) {
+	byName := map[string]*gateway.Gateway{}
+	for _, r := range parts {
+		g, err := gatewayOf(d, r)
+		if err != nil {
+			return nil, err
+		}
+		byName[r.name] = g
+	}
+	if len(parts) == 1 {
+		return byName[parts[0].name], nil
+	}
+	return gateway.NewRegions(d.cfg.Nomad.Region, byName, locator{d}), nil
+}
+
+func gatewayOf(d *Daemon, r regional) (*gateway.Gateway, error) {
 	address, err := url.Parse(d.cfg.Nomad.Address)
 	if err != nil {
 		return nil, fmt.Errorf("parse nomad.address: %w", err)
@@ -114,18 +131,14 @@ func newGateway(d *Daemon, records *record.Store) (http.Handler, error) {
 	if wait == 0 {
 		wait = -1 // the gateway's 0 is its default
 	}
-	g, err := gateway.New(gateway.Config{
-		Nomad: address, TLS: d.cfg.Nomad.ClientConfig().TLSConfig, Client: d.client,
+	return gateway.New(gateway.Config{
+		Nomad: address, TLS: d.cfg.Nomad.ClientConfig().TLSConfig, Client: r.client,
 		// Who only observes must not gate what nobody would ever admit.
 		Managed: func(job *api.Job) bool { return !d.cfg.ObserveOnly && d.leaves(job) == "" },
-		Levels:  d.cfg.LevelNames(), Region: d.cfg.Nomad.Region, Anywhere: len(d.cfg.Federation) > 0,
-		Records: records, Cluster: d.cluster, Waiter: d, Preview: d.Plan, Link: d.link,
+		Levels:  d.cfg.LevelNames(), Region: r.name, Anywhere: len(d.cfg.Federation) > 0,
+		Records: r.records, Cluster: d.cluster, Waiter: waiterIn{d, r.name}, Preview: d.Plan, Link: d.link,
 		Wait: wait, Now: d.now, Log: d.log.Named("gateway"),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
 }
 
 var errNoView = errors.New("the planner has not seen the cluster yet")

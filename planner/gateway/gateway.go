@@ -100,6 +100,9 @@ type Gateway struct {
 	covered covered
 	recalls recalls
 	own     ownRegion
+	// moved is told of evaluations of other regions that it answers with; nil tells
+	// nobody.
+	moved func(eval, region string)
 }
 
 // New returns a Gateway. The error names every missing or wrong setting.

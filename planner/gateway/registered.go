@@ -164,7 +164,11 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 	case !admitted(explain):
 		return prefix + "queued: " + queuedText(explain)
 	}
-	if !out.unchanged {
+	sent := explain.Home != "" && explain.Home == g.cfg.Region && explain.Region != explain.Home
+	switch {
+	case sent:
+		g.followTo(ctx, s, explain.Region, resp)
+	case !out.unchanged:
 		g.follow(ctx, s, resp)
 	}
 	if explain.Reason == "" {
@@ -174,7 +178,11 @@ func (g *Gateway) decision(ctx context.Context, s *submission, out outcome, resp
 			explain.Reason = rec.Reason
 		}
 	}
-	return prefix + "admitted" + reason(explain.Reason)
+	text := "admitted"
+	if sent {
+		text = fmt.Sprintf("admitted in region %s (nomad job status -region %s %s)", explain.Region, explain.Region, s.id)
+	}
+	return prefix + text + reason(explain.Reason)
 }
 
 func reason(text string) string {
@@ -208,6 +216,23 @@ func queuedText(e httpapi.Explain) string {
 		text += fmt.Sprintf("; %d jobs ahead", ahead)
 	}
 	return text
+}
+
+// followTo answers with the evaluation of a job that was sent to another region:
+// the newest of its registrations there is the one with pins.
+func (g *Gateway) followTo(ctx context.Context, s *submission, region string, resp *api.JobRegisterResponse) {
+	if g.moved == nil {
+		return
+	}
+	q := (&api.QueryOptions{Namespace: s.namespace, Region: region}).WithContext(ctx)
+	evals, _, err := g.cfg.Client.Jobs().Evaluations(s.id, q)
+	if err != nil {
+		return // the evaluation at home is a good answer, too
+	}
+	if e := newest(evals, func(e *api.Evaluation) bool { return e.TriggeredBy == "job-register" }); e != nil {
+		g.moved(e.ID, region)
+		resp.EvalID, resp.EvalCreateIndex = e.ID, e.CreateIndex
+	}
 }
 
 // follow waits for the evaluation of the registration with pins, and answers
