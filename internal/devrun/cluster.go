@@ -35,7 +35,7 @@ var pairsTopology []byte
 const gpusPerNode = 8
 
 // racks are the nodes' racks: two nodes share one.
-var racks = map[string]string{"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2"}
+var racks = map[string]string{"gpu-1": "r1", "gpu-2": "r1", "gpu-3": "r2", "far-1": "r1", "far-2": "r1"}
 
 // nodeNames are the nodes in order.
 var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
@@ -45,6 +45,15 @@ var nodeNames = []string{"gpu-1", "gpu-2", "gpu-3"}
 // when this process is killed; dir is for the little that it reads.
 // port is the planner's, on the server's machine.
 func startCluster(ctx context.Context, opts Options, play scenario, dir, port string) (devcluster.Cluster, error) {
+	region := ""
+	if play.federated {
+		region = homeRegion
+	}
+	return startRegion(ctx, opts, play, dir, port, region, nodeNames)
+}
+
+// startRegion is startCluster with these nodes in a region.
+func startRegion(ctx context.Context, opts Options, play scenario, dir, port, region string, names []string) (devcluster.Cluster, error) {
 	plugin, err := findBinary(pluginName, opts.Plugin)
 	if err != nil {
 		return nil, err
@@ -66,8 +75,8 @@ func startCluster(ctx context.Context, opts Options, play scenario, dir, port st
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	// Jobs that call it, as those with caravan join, need not say where it is.
-	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl, Networks: play.networks, Path: []string{filepath.Dir(self)}}
-	for _, name := range nodeNames {
+	spec := devcluster.Spec{Log: opts.Log, ACL: play.acl, Networks: play.networks, Path: []string{filepath.Dir(self)}, Region: region}
+	for _, name := range names {
 		// The seed makes each node's GPUs its own.
 		config := fmt.Sprintf("source    = %q\nmock_seed = %q", source, name)
 		if play.faults {

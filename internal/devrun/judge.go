@@ -22,6 +22,9 @@ func (r *run) judge(ctx context.Context) error {
 	end := time.Since(r.began)
 	common := []Check{checkGPUsHeldOnce(seen)}
 	for _, j := range r.jobs {
+		if j.far {
+			continue // that region was judged as long as it was watched
+		}
 		common = append(common, checkGatedFirst(seen, j.name))
 		if j.members > 1 && !j.alone {
 			common = append(common, checkNeverPartial(seen, j.name, cmp.Or(j.least, j.members), max(j.members, j.most), partialWindow, end))

@@ -61,6 +61,8 @@ type run struct {
 	began   time.Time
 	show    *shower
 	cluster devcluster.Cluster
+	// far is the other region, where there is one.
+	far     *farRegion
 	planner *planner
 	tokens  tokens
 	watch   *watcher
@@ -84,6 +86,8 @@ type submitted struct {
 	judged bool
 	// alone: its members are no gang.
 	alone bool
+	// far: it runs in the other region.
+	far bool
 }
 
 // Run plays the scenario and returns its report. The error says why it did not
@@ -171,6 +175,11 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	if r.islands, r.nodes, err = readNodes(r.cluster.Client()); err != nil {
 		return err
 	}
+	if r.scenario.federated {
+		if err := r.startFar(ctx, watching, dir, port); err != nil {
+			return err
+		}
+	}
 	// First: an event stream shows the namespaces that were there at its start.
 	if _, err := r.cluster.Client().Namespaces().Register(&api.Namespace{Name: otherTeam}, nil); err != nil {
 		return fmt.Errorf("create namespace: %w", err)
@@ -224,6 +233,9 @@ func (r *run) stop() error {
 	}
 	if r.race != nil {
 		errs = append(errs, r.race.stop())
+	}
+	if r.far != nil {
+		errs = append(errs, r.far.cluster.Stop())
 	}
 	if r.cluster != nil {
 		errs = append(errs, r.cluster.Stop())

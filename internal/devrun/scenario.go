@@ -87,6 +87,10 @@ const (
 	ScenarioAgentRestart = "agent-restart"
 	// ScenarioMemberCrash: one member fails; all start again together.
 	ScenarioMemberCrash = "member-crash"
+	// ScenarioFederation: a gang for which the region has no room where it is
+	// submitted is sent to another, and is left alone there while that region is
+	// away.
+	ScenarioFederation = "federation"
 	// ScenarioPartition: a member's node is cut off from everybody; its code stops
 	// before its successor starts.
 	ScenarioPartition = "partition"
@@ -109,6 +113,8 @@ type scenario struct {
 	configure func(*config.Config)
 	// divides: the device plugins divide GPUs as the planner says.
 	divides bool
+	// federated: there is another Nomad region, with nodes of its own.
+	federated bool
 	// networks: nodes have networks of their own, which can be cut.
 	networks bool
 }
@@ -141,6 +147,7 @@ var scenarios = map[string]scenario{
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},
+	ScenarioFederation:    {play: (*run).playFederation, federated: true, configure: federates},
 	ScenarioPartition:     {play: (*run).playPartition, driver: true, networks: true},
 }
 

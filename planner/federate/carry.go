@@ -47,9 +47,18 @@ func (r *region) within(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, changeTimeout)
 }
 
-// Due is when something is due in a region even if nothing happens; zero: never.
+// Due is when something is due in a region even if nothing happens, one that cannot
+// be seen is looked at again among that; zero: never.
 func (f *Federation) Due() time.Time {
 	var next time.Time
+	for _, r := range f.regions {
+		if !r.fresh {
+			r.mu.Lock()
+			next = f.opts.Now().Add(max(again-f.opts.Now().Sub(r.tried), again/10))
+			r.mu.Unlock()
+			break
+		}
+	}
 	for _, r := range f.regions {
 		if due := r.Executor.Due(); !due.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due

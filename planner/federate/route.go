@@ -118,7 +118,7 @@ func (f *Federation) send(ctx context.Context, from *region, s sending) (string,
 		prior = max(index, *before.ModifyIndex)
 	}
 	there := rec.Sent(from.Name, prior, f.opts.Now())
-	there.Reason = "sent from region " + from.Name
+	there.Reason = s.reason
 	there.Note(f.opts.Now(), string(KindRoute), fmt.Sprintf("sent from region %s to %s: %s", from.Name, s.to.Name, s.reason))
 	if err := s.to.Executor.Would(ctx, there); err != nil {
 		return "", f.refusedBy(key, s.to, err)
@@ -128,7 +128,7 @@ func (f *Federation) send(ctx context.Context, from *region, s sending) (string,
 		next.Prior = nil
 	}
 	next.Route = &record.Route{Region: s.to.Name, SpecHash: rec.SpecHash, Submitted: rec.Submitted, Since: f.opts.Now(), Reason: s.reason}
-	next.Reason = "it was sent to region " + s.to.Name
+	next.Reason = "it was sent to region " + s.to.Name + ": " + s.reason
 	if err := f.write(ctx, from, &next); err != nil {
 		return "", err
 	}
