@@ -107,7 +107,7 @@ func TestElasticAndDeadline(t *testing.T) {
 		t.Errorf("elastic (-want +got):\n%s", diff)
 	}
 	want := gangspec.Spec{Duration: 90 * time.Minute, DeadlineAfter: 8 * time.Hour, Preempt: gangspec.PreemptCheckpoint, Move: gangspec.MoveAllow, Collective: model.CollectiveRing, Checkpoint: 15 * time.Minute,
-		OnFailure: gangspec.FailureRestart, OnResize: gangspec.ResizeNotify}
+		OnFailure: gangspec.FailureRestart, OnResize: gangspec.ResizeNotify, Share: gangspec.ShareNever}
 	if diff := cmp.Diff(want, spec("deadline.hcl"), cmpopts.IgnoreFields(gangspec.Spec{}, "Gang", "Queue", "Topology", "Groups")); diff != "" {
 		t.Errorf("deadline (-want +got):\n%s", diff)
 	}

@@ -165,13 +165,19 @@ func (m islandMap) split(gpus []string) [][]string {
 	return out
 }
 
+// isPart tells the ID of a MIG instance or of a slice from that of a whole GPU.
+func isPart(id string) bool {
+	_, _, slice := topology.ParseSliceID(id)
+	return slice || strings.HasPrefix(id, "MIG-")
+}
+
 // checkWholeIslands: a member has its GPUs within one island, or has islands
-// whole. MIG instances have no NVLink, and are in none.
+// whole. MIG instances and slices of shared GPUs have no NVLink, and are in none.
 func checkWholeIslands(t timeline, job string, islands islandMap) Check {
 	var faults []string
 	members := t.members(job)
 	for _, a := range members {
-		whole := slices.DeleteFunc(slices.Clone(a.gpus), func(id string) bool { return strings.HasPrefix(id, "MIG-") })
+		whole := slices.DeleteFunc(slices.Clone(a.gpus), isPart)
 		parts := islands.split(whole)
 		for _, part := range parts {
 			island, known := islands.of[part[0]]

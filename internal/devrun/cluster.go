@@ -85,6 +85,9 @@ func startRegion(ctx context.Context, opts Options, play scenario, dir, port, re
 		if play.divides {
 			config += fmt.Sprintf("\nmig = \"auto\"\nplanner_addresses = [\"http://%s:%s\"]", devcluster.ServerHost, port)
 		}
+		if play.shares && name == sharedNode {
+			config += fmt.Sprintf("\nsharing {\n  slices = %d\n  count  = 1\n}", sharedBy)
+		}
 		plugins := []devcluster.Plugin{{Name: pluginName, Path: plugin, Config: config}}
 		if driver != "" {
 			plugins = append(plugins, devcluster.Plugin{Name: driverName, Path: driver, Config: driverConfig(dir, name, port)})

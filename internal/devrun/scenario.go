@@ -62,6 +62,9 @@ const (
 	ScenarioDefrag = "defrag"
 	// ScenarioMIG: an idle GPU is divided for a gang that waits for halves of one.
 	ScenarioMIG = "mig"
+	// ScenarioShare: on a cluster that is full notebooks start at once on a GPU that
+	// they share, and nobody else does.
+	ScenarioShare = "share"
 	// ScenarioQuota: a team borrows what another leaves idle, which gets its
 	// guarantee back before the borrower's next job starts.
 	ScenarioQuota = "quota"
@@ -115,6 +118,8 @@ type scenario struct {
 	divides bool
 	// federated: there is another Nomad region, with nodes of its own.
 	federated bool
+	// shares: the last GPU of the last node is shared by sharedBy tasks.
+	shares bool
 	// networks: nodes have networks of their own, which can be cut.
 	networks bool
 }
@@ -138,6 +143,7 @@ var scenarios = map[string]scenario{
 	ScenarioPreemptDomain: {play: (*run).playPreemptDomain, driver: true, configure: givesWay},
 	ScenarioDefrag:        {play: (*run).playDefrag, driver: true, configure: moves},
 	ScenarioMIG:           {play: (*run).playMIG, faults: true, divides: true},
+	ScenarioShare:         {play: (*run).playShare, shares: true},
 	ScenarioQuota:         {play: (*run).playQuota, configure: twoTeams},
 	ScenarioReclaim:       {play: (*run).playReclaim, configure: reclaims},
 	ScenarioBackfill:      {play: (*run).playBackfill, configure: backfills},

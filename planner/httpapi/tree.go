@@ -90,6 +90,7 @@ func (b *branch) finish() Domain {
 		b.FreeGPUs += d.FreeGPUs
 		b.UsedGPUs += d.UsedGPUs
 		b.UnhealthyGPUs += d.UnhealthyGPUs
+		b.SharedGPUs, b.Slices, b.FreeSlices = b.SharedGPUs+d.SharedGPUs, b.Slices+d.Slices, b.FreeSlices+d.FreeSlices
 		b.Children = append(b.Children, d)
 	}
 	slices.SortFunc(b.Children, func(x, y Domain) int {
@@ -133,8 +134,17 @@ func nodeDomain(n *model.Node, held map[string]*model.Alloc, devices []string) D
 		d.Name = n.ID
 	}
 	mixed := false
+	shared := map[string]bool{}
 	for _, g := range n.GPUs {
 		if !managedGPU(g, devices) {
+			continue
+		}
+		if g.Slices > 0 {
+			d.Slices++
+			if held[g.UUID] == nil && g.Unhealthy == "" && n.Unschedulable == "" {
+				d.FreeSlices++
+			}
+			shared[g.Parent] = true
 			continue
 		}
 		mixed = mixed || (d.Model != "" && d.Model != g.Model)
@@ -152,6 +162,7 @@ func nodeDomain(n *model.Node, held map[string]*model.Alloc, devices []string) D
 	if mixed {
 		d.Model = ""
 	}
+	d.SharedGPUs = len(shared)
 	return d
 }
 
@@ -161,7 +172,7 @@ func CountCluster(v *observe.View) Counts {
 	held := holders(v.Snapshot)
 	for i := range v.Snapshot.Nodes {
 		d := nodeDomain(&v.Snapshot.Nodes[i], held, v.Devices)
-		if d.GPUs > 0 {
+		if d.GPUs+d.SharedGPUs > 0 {
 			c.Nodes++
 		}
 		c.GPUs += d.GPUs

@@ -205,6 +205,11 @@ type Domain struct {
 	FreeGPUs      int `json:"free_gpus"`
 	UsedGPUs      int `json:"used_gpus"`
 	UnhealthyGPUs int `json:"unhealthy_gpus,omitempty"`
+	// SharedGPUs are offered in time slices, and are none of the GPUs; FreeSlices of
+	// their Slices may be given away.
+	SharedGPUs int `json:"shared_gpus,omitempty"`
+	Slices     int `json:"slices,omitempty"`
+	FreeSlices int `json:"free_slices,omitempty"`
 	// Unschedulable says why nothing may be placed on this node.
 	Unschedulable string `json:"unschedulable,omitempty"`
 	// Model names the node's GPUs, when they are all alike.

@@ -56,7 +56,7 @@ var tree = httpapi.Topology{
 			{Level: "node", Name: "gpu-2", Nodes: 1, GPUs: 8, UnhealthyGPUs: 1, Model: "NVIDIA H100 80GB HBM3"},
 		}},
 		{Level: "rack", Name: "r2", Nodes: 1, GPUs: 8, FreeGPUs: 8, Children: []httpapi.Domain{
-			{Level: "node", Name: "gpu-3", Nodes: 1, GPUs: 8, FreeGPUs: 8, Unschedulable: "draining"},
+			{Level: "node", Name: "gpu-3", Nodes: 1, GPUs: 8, FreeGPUs: 8, SharedGPUs: 2, Slices: 8, FreeSlices: 5, Unschedulable: "draining"},
 		}},
 		{Level: "node", Name: "gpu-4", Nodes: 1, GPUs: 8, FreeGPUs: 2},
 	}},

@@ -60,6 +60,9 @@ func note(s Style, d httpapi.Domain) string {
 	if d.Model != "" {
 		parts = append(parts, d.Model)
 	}
+	if d.Slices > 0 {
+		parts = append(parts, fmt.Sprintf("%s in %d slices, %d free", count(d.SharedGPUs, "shared GPU"), d.Slices, d.FreeSlices))
+	}
 	if d.UnhealthyGPUs > 0 {
 		parts = append(parts, s.paint(red, fmt.Sprintf("%d unhealthy", d.UnhealthyGPUs)))
 	}
@@ -185,6 +188,9 @@ func divide(first bool, text string) string {
 func byIsland(n httpapi.NodeTopology) (order []int, first map[int]bool) {
 	first = map[int]bool{}
 	seen := map[int]bool{}
+	for i := range n.GPUs {
+		seen[i] = n.GPUs[i].Slices > 0 // a slice has no links of its own
+	}
 	for _, island := range n.Islands {
 		for _, i := range island {
 			if i < 0 || i >= len(n.GPUs) || seen[i] {
