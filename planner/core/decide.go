@@ -91,10 +91,12 @@ type cycle struct {
 	closed  map[int32]string
 	// asked is who wants to know what would unblock him; nil is nobody.
 	asked *unblocking
-	// yield is who gives way; nil until somebody asks.
+	// yield is who gives way; nil until somebody asks for whom somebody may. vain is
+	// what is known of those for whom nobody may.
 	yield *yield
+	vain  vain
 	// stands is how jobs stand in an order in which more than age counts.
-	stands map[jobKey]queue.Standing
+	stands *standings
 	// seats are the places kept for gangs that come back to theirs, and spares the
 	// nodes kept for replacements.
 	seats  map[int32]topo.Claim

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
@@ -19,16 +20,14 @@ func growable(j *model.Job) bool {
 	if j.State != model.StateRunning {
 		return false
 	}
-	have := map[string]bool{}
 	for i := range j.Members {
 		if j.Members[i].Ended {
 			return false
 		}
-		have[j.Members[i].Group] = true
 	}
 	for i := range j.Groups {
 		g := &j.Groups[i]
-		if len(missing(j, g)) > 0 && (g.Max == 0 || !have[g.Name]) {
+		if lacks(j, g) > 0 && (g.Max == 0 || !slices.ContainsFunc(j.Members, func(m model.Member) bool { return m.Group == g.Name })) {
 			return false
 		}
 	}

@@ -100,7 +100,7 @@ func (c *cycle) prepareSites(j *model.Job, g *gang, o option, sites []site) {
 
 // preferred puts the model first that the order would give a job.
 func (c *cycle) preferred(j *model.Job, sets [][]model.ModelSpeed) [][]model.ModelSpeed {
-	name := c.stands[keyOf(j)].Model
+	name := c.standing(keyOf(j)).Model
 	at := slices.IndexFunc(sets, func(set []model.ModelSpeed) bool { return len(set) == 1 && set[0].Name == name })
 	if name == "" || at <= 0 {
 		return sets

@@ -34,8 +34,8 @@ type Prepared struct {
 	policy Policy
 	levels []string
 	queues []model.Queue
-	// demands are what jobs that have ended have had.
-	demands []float64
+	// past is what jobs that have ended have had.
+	past *queue.Past
 	// regions are what is known of regions.
 	regions []model.Region
 	// burst is where nodes can be bought, and fits on how many of a pool's a job fits.
@@ -162,7 +162,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
-	p.levels, p.queues, p.demands, p.regions = s.Levels, s.Queues, s.History.Demands, s.Regions
+	p.levels, p.queues, p.past, p.regions = s.Levels, s.Queues, queue.NewPast(s.History.Demands), s.Regions
 	p.setBurst(&s.Burst)
 	p.apart, p.apartNodes = slices.Clone(s.Reservations), nil
 	slices.SortFunc(p.apart, func(a, b model.Reservation) int { return strings.Compare(a.Name, b.Name) })
@@ -290,7 +290,7 @@ func waits(j *model.Job) bool {
 			return false
 		}
 		for i := range j.Groups {
-			if len(missing(j, &j.Groups[i])) > 0 {
+			if lacks(j, &j.Groups[i]) > 0 {
 				return true
 			}
 		}
@@ -298,23 +298,52 @@ func waits(j *model.Job) bool {
 	return false
 }
 
+// lacks counts the members that a group lacks. A gang that was resized may have
+// members beyond its count, and fewer within.
+func lacks(j *model.Job, g *model.TaskGroup) int {
+	if j.State == model.StateAdmitted && gangOf(j) == model.GangGroup && g.Max > 0 && inForce(j, g.Name) > 0 {
+		return 0 // while it starts it does not grow
+	}
+	if !holdsMembers(j) {
+		return max(0, g.Count)
+	}
+	have := 0
+	var low [8]uint64 // indexes below 512: who asks does so often
+	var high map[int]bool
+	for i := range j.Members {
+		switch m := &j.Members[i]; {
+		case m.Group != g.Name:
+		case m.Index >= 0 && m.Index < 64*len(low):
+			if bit := uint64(1) << (m.Index % 64); low[m.Index/64]&bit == 0 {
+				low[m.Index/64] |= bit
+				have++
+			}
+		case !high[m.Index]:
+			if high == nil {
+				high = map[int]bool{}
+			}
+			high[m.Index] = true
+			have++
+		}
+	}
+	return max(0, g.Count-have)
+}
+
 // missing lists the lowest free indexes for the members that a group lacks.
 func missing(j *model.Job, g *model.TaskGroup) []int {
-	if j.State == model.StateAdmitted && gangOf(j) == model.GangGroup && g.Max > 0 && inForce(j, g.Name) > 0 {
-		return nil // while it starts it does not grow
+	lacking := lacks(j, g)
+	if lacking == 0 {
+		return nil
 	}
 	var have map[int]bool
 	if holdsMembers(j) && len(j.Members) > 0 {
-		have = map[int]bool{}
+		have = make(map[int]bool, len(j.Members))
 		for i := range j.Members {
 			if m := &j.Members[i]; m.Group == g.Name {
 				have[m.Index] = true
 			}
 		}
 	}
-	// A gang that was resized may have members beyond its count, and fewer
-	// within.
-	lacking := max(0, g.Count-len(have))
 	out := make([]int, 0, lacking)
 	for i := 0; len(out) < lacking; i++ {
 		if !have[i] {

@@ -1,6 +1,9 @@
 package core
 
-import "github.com/caravan-sched/caravan/planner/core/preempt"
+import (
+	"github.com/caravan-sched/caravan/planner/core/preempt"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
 
 // scratch is memory that one decision after the other uses. Nothing in it
 // outlives a decision.
@@ -19,6 +22,9 @@ type scratch struct {
 	// fits and places are where a gang may land for which others give way.
 	fits   []domainFit
 	places []preempt.Place
+	// stands are how jobs stand, entries what disciplines see of them.
+	stands  *standings
+	entries []queue.Entry
 	// ahead is the time to come; nil if nobody has asked yet.
 	ahead *ahead
 }
@@ -51,6 +57,7 @@ func (s *scratch) takeBack(c *cycle) {
 		c.ahead.close()
 		s.ahead = c.ahead
 	}
+	clear(s.entries)
 	clear(s.claims)
 	clear(s.waits)
 	clear(s.shares)

@@ -26,19 +26,52 @@ func (c *cycle) stand() {
 	if discipline == nil {
 		return
 	}
-	s := queue.Situation{Now: c.now, Demands: c.demands}
+	s := queue.Situation{Now: c.now, Past: c.past, Jobs: c.scratch.entries[:0]}
 	s.GPUs, s.Models = c.usableGPUs()
-	c.stands = make(map[jobKey]queue.Standing, len(c.jobs))
+	c.stands = c.scratch.standings(len(c.jobs))
 	for _, j := range c.byAge() {
 		if e, counts := c.entryOf(j); counts {
 			s.Jobs = append(s.Jobs, e)
 		} else {
-			c.stands[keyOf(j)] = queue.Standing{Class: lastClass}
+			c.stands.set(j, queue.Standing{Class: lastClass})
 		}
 	}
 	for i, standing := range discipline.Stand(s) {
-		c.stands[keyOf(s.Jobs[i].Job)] = standing
+		c.stands.set(s.Jobs[i].Job, standing)
 	}
+	c.scratch.entries = s.Jobs
+}
+
+// standings are how jobs stand.
+type standings struct {
+	at   map[jobKey]int
+	list []queue.Standing
+}
+
+// standings are empty ones.
+func (s *scratch) standings(jobs int) *standings {
+	if s.stands == nil {
+		s.stands = &standings{at: make(map[jobKey]int, jobs)}
+	}
+	clear(s.stands.at)
+	clear(s.stands.list)
+	s.stands.list = slices.Grow(s.stands.list[:0], jobs)
+	return s.stands
+}
+
+func (s *standings) set(j *model.Job, standing queue.Standing) {
+	s.at[keyOf(j)] = len(s.list)
+	s.list = append(s.list, standing)
+}
+
+// standing is how a job stands; it must not be changed.
+func (c *cycle) standing(k jobKey) *queue.Standing {
+	if c.stands != nil {
+		if at, stands := c.stands.at[k]; stands {
+			return &c.stands.list[at]
+		}
+	}
+	return &queue.Standing{}
 }
 
 // byAge are all jobs, the oldest first.
@@ -158,7 +191,7 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 	}
 	tree, places := c.queueTree(), make([]place, len(jobs))
 	for i, j := range jobs {
-		standing := c.stands[keyOf(j)]
+		standing := c.standing(keyOf(j))
 		places[i] = place{job: j, priority: tree.Priority(j), class: standing.Class, key: standing.Key}
 		if c.policy.Interactive.Is(j) {
 			places[i].interactive = 1
@@ -177,7 +210,7 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 // targetMembers is how many members the order would give an elastic gang, within
 // its bounds; 0 where it has no wish.
 func (c *cycle) targetMembers(j *model.Job) int {
-	n := c.stands[keyOf(j)].Members
+	n := c.standing(keyOf(j)).Members
 	if n <= 0 || len(j.Groups) != 1 || j.Groups[0].Max == 0 {
 		return 0
 	}
@@ -186,7 +219,7 @@ func (c *cycle) targetMembers(j *model.Job) int {
 
 // tellStanding adds to a decision how its job stands.
 func (c *cycle) tellStanding(t *turn) {
-	standing := c.stands[keyOf(t.job)]
+	standing := *c.standing(keyOf(t.job))
 	if c.policy.Interactive.Is(t.job) {
 		standing.Why = "interactive, so it goes first"
 	}
@@ -208,7 +241,7 @@ func (c *cycle) rankOf(j *model.Job) rank {
 	if c.policy.Interactive.Is(j) {
 		return rank{j.Priority, interactiveClass}
 	}
-	return rank{j.Priority, c.stands[keyOf(j)].Class}
+	return rank{j.Priority, c.standing(keyOf(j)).Class}
 }
 
 // interactiveClass is below any that a discipline gives.
@@ -234,7 +267,7 @@ func (c *cycle) outranks(j, victim *model.Job) bool {
 	if interactive {
 		return true
 	}
-	mine, theirs := c.stands[keyOf(j)], c.stands[keyOf(victim)]
+	mine, theirs := c.standing(keyOf(j)), c.standing(keyOf(victim))
 	return mine.Class < theirs.Class && theirs.Class != lastClass
 }
 
@@ -243,7 +276,7 @@ func (c *cycle) outrankWords(j, victim *model.Job) string {
 	if c.policy.Interactive.Is(j) {
 		return "somebody waits in front of it"
 	}
-	mine, theirs := c.stands[keyOf(j)].Why, c.stands[keyOf(victim)].Why
+	mine, theirs := c.standing(keyOf(j)).Why, c.standing(keyOf(victim)).Why
 	if theirs == "" && victim.Deadline.IsZero() { // it runs, and so has no place in the order
 		theirs = "no deadline"
 	}

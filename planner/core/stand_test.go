@@ -66,7 +66,9 @@ func TestEntries(t *testing.T) {
 func TestTargetMembersStaysWithinBounds(t *testing.T) {
 	for _, tt := range []struct{ wish, least, most, want int }{{0, 2, 8, 0}, {1, 2, 8, 2}, {5, 2, 8, 5}, {9, 2, 8, 8}, {5, 0, 0, 0}} {
 		j := &model.Job{ID: "j", Groups: []model.TaskGroup{{Name: "g", Min: tt.least, Max: tt.most}}}
-		c := &cycle{stands: map[jobKey]queue.Standing{keyOf(j): {Members: tt.wish}}}
+		var s scratch
+		c := &cycle{stands: s.standings(1)}
+		c.stands.set(j, queue.Standing{Members: tt.wish})
 		if got := c.targetMembers(j); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}

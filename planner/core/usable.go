@@ -22,7 +22,7 @@ func (c *cycle) usableGPUs() (all int, models []queue.ModelGPUs) {
 		}
 		gpus := r.GPUs
 		for _, h := range c.holders(node) {
-			if c.jobs[h.job] == nil && !h.lost && (h.on == nil || !h.on.Stopping) {
+			if h.of == nil && !h.lost && (h.on == nil || !h.on.Stopping) {
 				gpus &^= h.gpus
 			}
 		}

@@ -100,7 +100,11 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 		return false
 	}
 	if c.yield == nil {
+		if c.inVain(j, g) {
+			return false
+		}
 		c.yield = c.newYield()
+		c.vain.seed(c.yield)
 	}
 	y := c.yield
 	if key, plain := keyOfGang(g); plain && !c.limited() {
@@ -143,7 +147,7 @@ func (c *cycle) newYield() *yield {
 	}
 	slices.SortFunc(keys, func(a, b gangKey) int {
 		x, y := c.jobs[a.job], c.jobs[b.job]
-		p, q := c.stands[a.job], c.stands[b.job]
+		p, q := c.standing(a.job), c.standing(b.job)
 		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(q.Class, p.Class), cmp.Compare(q.Key, p.Key), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
 			strings.Compare(a.job.id, b.job.id), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
 	})

@@ -146,7 +146,7 @@ type guess struct {
 	any  bool
 	// typical is the mean of the run times known, past the demands of the past.
 	typical float64
-	past    *demands
+	past    *Past
 }
 
 func newGuess(s Situation) *guess {
@@ -166,8 +166,8 @@ func newGuess(s Situation) *guess {
 	if g.any = known > 0; g.any {
 		g.typical = steady(g.typical / float64(known))
 	}
-	if len(s.Demands) >= minDemands {
-		g.past, g.any = newDemands(s.Demands), true
+	if s.Past.Jobs() >= minDemands {
+		g.past, g.any = s.Past, true
 	}
 	return g
 }

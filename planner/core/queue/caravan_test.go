@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,9 +64,7 @@ func TestCaravanStanding(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// With a past, who has had an hour needs what those needed that had more.
-	for range 10 {
-		s.Demands = append(s.Demands, 1800, 7200)
-	}
+	s.Past = NewPast(slices.Repeat([]float64{1800, 7200}, 10))
 	s.Jobs[3].Attained = 3600
 	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != -3600+4*4096/2 {
 		t.Errorf("by the past: %+v", got)

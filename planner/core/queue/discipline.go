@@ -31,9 +31,8 @@ type Situation struct {
 	// submission, then namespace and ID). What must not be decided on is not
 	// among them, unless it runs.
 	Jobs []Entry
-	// Demands is how many GPU-seconds jobs have had in all that have ended, in no
-	// order.
-	Demands []float64
+	// Past is how many GPU-seconds jobs have had in all that have ended.
+	Past *Past
 }
 
 // ModelGPUs is a number of GPUs of one model.

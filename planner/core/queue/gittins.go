@@ -29,13 +29,13 @@ func newGittins(p Policy) Discipline { return gittins{las{p.LAS.WithDefaults()}}
 // Stand implements Discipline.
 func (g gittins) Stand(s Situation) []Standing {
 	out := g.las.Stand(s)
-	if len(s.Demands) < minDemands {
+	if s.Past.Jobs() < minDemands {
 		for i := range out {
-			out[i].Why += fmt.Sprintf("; %d jobs have ended so far, and %d are needed to tell how long others run", len(s.Demands), minDemands)
+			out[i].Why += fmt.Sprintf("; %d jobs have ended so far, and %d are needed to tell how long others run", s.Past.Jobs(), minDemands)
 		}
 		return out
 	}
-	past, known := newDemands(s.Demands), map[float64]float64{}
+	past, known := s.Past, map[float64]float64{}
 	for i := range s.Jobs {
 		had := s.Jobs[i].Attained - s.Jobs[i].Job.ForgottenGPUs
 		if out[i].Forgets {
@@ -48,30 +48,39 @@ func (g gittins) Stand(s Situation) []Standing {
 		}
 		out[i].Key = -index
 		if index == 0 {
-			out[i].Why += fmt.Sprintf("; none of %d jobs that have ended needed so much", len(s.Demands))
+			out[i].Why += fmt.Sprintf("; none of %d jobs that have ended needed so much", s.Past.Jobs())
 			continue
 		}
-		out[i].Why += fmt.Sprintf("; by the %d of %d ended jobs that needed more, one like it ends for each %s", past.beyond(had), len(s.Demands), gpuTime(1/index))
+		out[i].Why += fmt.Sprintf("; by the %d of %d ended jobs that needed more, one like it ends for each %s", past.beyond(had), s.Past.Jobs(), gpuTime(1/index))
 	}
 	return out
 }
 
-// demands are what jobs of the past have needed.
-type demands struct {
+// Past is what jobs of the past have needed, in GPU-seconds; nil is nothing.
+type Past struct {
 	// sorted are in rising order, and sums[i] is the sum of those before i.
 	sorted, sums []float64
 }
 
-func newDemands(past []float64) *demands {
-	d := &demands{sorted: slices.Sorted(slices.Values(past)), sums: make([]float64, len(past)+1)}
+// NewPast makes it of how many GPU-seconds each had in all, in any order.
+func NewPast(demands []float64) *Past {
+	d := &Past{sorted: slices.Sorted(slices.Values(demands)), sums: make([]float64, len(demands)+1)}
 	for i, s := range d.sorted {
 		d.sums[i+1] = d.sums[i] + s
 	}
 	return d
 }
 
+// Jobs is of how many jobs it is known.
+func (d *Past) Jobs() int {
+	if d == nil {
+		return 0
+	}
+	return len(d.sorted)
+}
+
 // after is the first that is greater.
-func (d *demands) after(had float64) int {
+func (d *Past) after(had float64) int {
 	at, exact := slices.BinarySearch(d.sorted, had)
 	for exact && at < len(d.sorted) && d.sorted[at] == had {
 		at++
@@ -79,12 +88,12 @@ func (d *demands) after(had float64) int {
 	return at
 }
 
-func (d *demands) beyond(had float64) int { return len(d.sorted) - d.after(had) }
+func (d *Past) beyond(had float64) int { return len(d.sorted) - d.after(had) }
 
 // index is G(had) in jobs per GPU-second, 0 beyond all that is known. The best d
 // ends with one of the demands: between two of them the chance to be through
 // stays, and what it takes grows.
-func (d *demands) index(had float64) float64 {
+func (d *Past) index(had float64) float64 {
 	first, n := d.after(had), len(d.sorted)
 	best := 0.0
 	for k := first; k < n; k++ {

@@ -33,7 +33,7 @@ func TestGittinsIndex(t *testing.T) {
 		{[]float64{1, 1, 1, 1, 100}, 1, 1.0 / 99},
 		{[]float64{6}, 0, 1.0 / 6},
 	} {
-		if got := newDemands(tt.past).index(tt.had); math.Abs(got-tt.want) > 1e-12 {
+		if got := NewPast(tt.past).index(tt.had); math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("%v after %g: %g, want %g", tt.past, tt.had, got, tt.want)
 		}
 	}
@@ -44,7 +44,7 @@ func TestGittinsIndexIsTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		past := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) float64 { return float64(rapid.IntRange(0, 40).Draw(t, "s")) }), 1, 12).Draw(t, "past")
 		had := float64(rapid.IntRange(0, 82).Draw(t, "had")) / 2
-		got, best := newDemands(past).index(had), 0.0
+		got, best := NewPast(past).index(had), 0.0
 		for d := 0.25; d <= 41; d += 0.25 {
 			through, takes := 0.0, 0.0
 			for _, s := range past {
@@ -71,7 +71,7 @@ func TestGittinsIndexIsTheBest(t *testing.T) {
 func TestGittinsPrefersWhoIsLikelyToEnd(t *testing.T) {
 	past := slices.Repeat([]float64{3600, 3600, 3600, 3600, 360000}, 2)
 	entries := []Entry{{Job: &model.Job{ID: "old"}, Attained: 3600}, {Job: &model.Job{ID: "new"}}, {Job: &model.Job{ID: "endless"}, Attained: 400000}}
-	got := Policy{Order: OrderGittins, LAS: LAS{Thresholds: []float64{1e6}}}.Discipline().Stand(Situation{Jobs: entries, Demands: past})
+	got := Policy{Order: OrderGittins, LAS: LAS{Thresholds: []float64{1e6}}}.Discipline().Stand(Situation{Jobs: entries, Past: NewPast(past)})
 	want := []Standing{
 		{Key: -1.0 / (99 * 3600), Why: "queue 1 of 2, after 60.0 GPU-minutes; by the 2 of 10 ended jobs that needed more, one like it ends for each 99.0 GPU-hours"},
 		{Key: -0.8 / 3600, Why: "queue 1 of 2, after 0 GPU-seconds; by the 10 of 10 ended jobs that needed more, one like it ends for each 75.0 GPU-minutes"},
@@ -81,7 +81,7 @@ func TestGittinsPrefersWhoIsLikelyToEnd(t *testing.T) {
 	if diff := cmp.Diff(want, got, near); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	few := Policy{Order: OrderGittins}.Discipline().Stand(Situation{Jobs: entries[:1], Demands: past[:9]})
+	few := Policy{Order: OrderGittins}.Discipline().Stand(Situation{Jobs: entries[:1], Past: NewPast(past[:9])})
 	if few[0].Key != 0 || few[0].Class != 1 || !strings.HasSuffix(few[0].Why, "; 9 jobs have ended so far, and 10 are needed to tell how long others run") {
 		t.Errorf("with a short past: %+v", few[0])
 	}
@@ -100,10 +100,11 @@ func TestGittinsPlayed(t *testing.T) {
 }
 
 func BenchmarkGittins(b *testing.B) {
-	s := Situation{}
+	var past []float64
 	for i := range 1000 {
-		s.Demands = append(s.Demands, float64(i*i))
+		past = append(past, float64(i*i))
 	}
+	s := Situation{Past: NewPast(past)}
 	for i := range 10000 {
 		s.Jobs = append(s.Jobs, Entry{Job: &model.Job{ID: fmt.Sprint(i)}, Attained: float64(i / 10)})
 	}

@@ -65,7 +65,7 @@ func play(t *testing.T, p Policy, past []float64, gpus int, step time.Duration, 
 
 // turn decides who runs next.
 func turn(p Policy, past []float64, gpus int, now time.Duration, there []*task) {
-	s := Situation{Now: start.Add(now), GPUs: gpus, Models: []ModelGPUs{{Name: "GPU", GPUs: gpus}}, Demands: past}
+	s := Situation{Now: start.Add(now), GPUs: gpus, Models: []ModelGPUs{{Name: "GPU", GPUs: gpus}}, Past: NewPast(past)}
 	for _, k := range there {
 		k.job.ID, k.job.Submitted, k.job.Duration = k.id, start.Add(k.at), k.says
 		e := Entry{Job: &k.job, Priority: k.priority, Running: k.running, Waiting: !k.running, Asked: k.gpus, Count: 1, GPUsPerMember: k.gpus,
