@@ -239,6 +239,7 @@ func (l *loader) price(p *Pool, f *filePrice, key string) {
 	zero := func(name string, price *float64) {
 		if price != nil && *price == 0 {
 			l.fault(key+"."+name, 0, wantPrice)
+			l.unread[key+".on_demand"] = true // nothing more is to be said of it
 		}
 	}
 	zero("on_demand", f.OnDemand)

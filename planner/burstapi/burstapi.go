@@ -1,6 +1,6 @@
 // Package burstapi holds what the planner and the autoscaler's plugins say to each
-// other about nodes that are bought: the JSON of GET /v1/burst and of
-// POST /v1/burst/report (see docs/burst.md).
+// other about nodes that are bought: the JSON of GET /caravan/v1/burst and of
+// POST /caravan/v1/burst/report (see docs/burst.md).
 package burstapi
 
 import "time"
@@ -8,10 +8,10 @@ import "time"
 // The paths of the planner's API. Its authentication applies.
 const (
 	// PathBurst answers GET with an Answer.
-	PathBurst = "/v1/burst"
+	PathBurst = "/caravan/v1/burst"
 	// PathReport takes a Report by POST. It is answered with 204 once the report
 	// is kept, and with 404 for a purchase that nobody knows any more.
-	PathReport = "/v1/burst/report"
+	PathReport = "/caravan/v1/burst/report"
 )
 
 // The node meta keys of nodes that were bought.

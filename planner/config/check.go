@@ -71,6 +71,7 @@ func (l *loader) check(c *Config) {
 	l.checkLevels(c.Levels)
 	l.checkFederation(c)
 	l.checkReservations(c)
+	l.checkBurst(c)
 	if !namespaceName.MatchString(c.State.Namespace) {
 		l.fault("state.namespace", c.State.Namespace, "want a Nomad namespace: letters, digits and dashes, at most 128")
 	}

@@ -6,6 +6,7 @@ package config
 import (
 	"time"
 
+	"github.com/caravan-sched/caravan/autoscaler/pool"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
@@ -27,6 +28,8 @@ type Config struct {
 	// Federation are the Nomad regions that are planned for as one; empty: the one
 	// of Nomad.Address alone. The planner's own state is in the first.
 	Federation []string
+	// Burst is where nodes can be bought; when they are is in Policy.
+	Burst Burst
 	// Reservations set nodes or starts apart, in the file's order.
 	Reservations []model.Reservation
 	// Topology is the operator's topology file; nil when there is none.
@@ -91,6 +94,12 @@ type Policy struct {
 	// HalfLife is after how long what a queue has used counts half, where the
 	// order looks at that; 0 means that only what it uses now counts.
 	HalfLife time.Duration
+}
+
+// Burst is where nodes can be bought.
+type Burst struct {
+	// Pools is the pools file; nil: nothing is bought.
+	Pools *pool.File
 }
 
 // Admission is how a decided placement is carried out.

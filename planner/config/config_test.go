@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caravan-sched/caravan/planner/core/burst"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
@@ -160,7 +161,7 @@ func TestParseFull(t *testing.T) {
 			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
 			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5},
 			Interactive: queue.Interactive{Classes: []string{"now"}, Queues: []string{"dev"}, MaxGPUs: 2, MaxRun: 3 * time.Hour}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25},
-			FTF: queue.FTF{Fairness: 0.5, Lease: 11 * time.Minute}, MaxMin: queue.MaxMin{Round: 7 * time.Minute}}},
+			FTF: queue.FTF{Fairness: 0.5, Lease: 11 * time.Minute}, MaxMin: queue.MaxMin{Round: 7 * time.Minute}, Burst: burst.Policy{}.WithDefaults()}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
 		Levels:    []Level{{"zone", "caravan_zone"}, {"row", "caravan_row"}, {"rack", "rack_name"}},

@@ -80,6 +80,7 @@ func parseFrom(start hcl.Pos, src []byte, path string, levels []Level, env func(
 		l.loadTopology(&c, read)
 	}
 	l.loadQueues(&c, read)
+	l.loadPools(&c, read)
 	if len(l.faults) > 0 {
 		return Config{}, errors.Join(l.faults...)
 	}
@@ -95,6 +96,7 @@ type loader struct {
 	queuesFile   string
 	// federated: there is a federation block.
 	federated bool
+	poolsFile string
 	// fromEnv maps a key to the environment variable that set it.
 	fromEnv map[string]string
 }
@@ -147,13 +149,17 @@ func quote(v any) string {
 	return fmt.Sprint(v)
 }
 
-func (l *loader) loadTopology(c *Config, read func(string) ([]byte, error)) {
-	file := l.topologyFile
-	// A relative path is one beside the configuration, wherever the planner
-	// was started.
-	if l.path != "" && !filepath.IsAbs(file) && l.fromEnv["topology_file"] == "" {
-		file = filepath.Join(filepath.Dir(l.path), file)
+// beside is the path of a file that a key names: a relative one is beside the
+// configuration, wherever the planner was started.
+func (l *loader) beside(key, file string) string {
+	if l.path == "" || filepath.IsAbs(file) || l.fromEnv[key] != "" {
+		return file
 	}
+	return filepath.Join(filepath.Dir(l.path), file)
+}
+
+func (l *loader) loadTopology(c *Config, read func(string) ([]byte, error)) {
+	file := l.beside("topology_file", l.topologyFile)
 	src, err := read(file)
 	if err != nil {
 		l.fault("topology_file", l.topologyFile, "it cannot be read: "+err.Error())

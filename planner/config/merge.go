@@ -69,6 +69,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		set(&c.Federation, f.Federation.Regions)
 		l.federated = true
 	}
+	l.mergeBurst(c, f.Burst)
 	set(&l.topologyFile, f.TopologyFile)
 	l.mergeQueues(c, f.Queue)
 	l.mergeReservations(c, f.Reservation)

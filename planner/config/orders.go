@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/core/burst"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
@@ -144,5 +145,6 @@ func defaultPolicy() queue.Policy {
 		Backfill:  queue.Backfill{MaxWait: queue.DefaultMaxWait},
 		Order:     DefaultOrder, MaxHolds: DefaultMaxHolds, Preempt: defaultPreempt(), Elastic: defaultElastic(), Defrag: defaultDefrag(), Replace: defaultReplace(),
 		Caravan: queue.Caravan{}.WithDefaults(), Interactive: queue.Interactive{}.WithDefaults(), LAS: queue.LAS{}.WithDefaults(), Timeslice: queue.Timeslice{}.WithDefaults(), Deadline: queue.Deadline{}.WithDefaults(), FTF: queue.FTF{}.WithDefaults(), MaxMin: queue.MaxMin{}.WithDefaults(),
+		Burst: burst.Policy{}.WithDefaults(),
 	}
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +31,8 @@ type fileQueue struct {
 	ReclaimFrom *[]string       `hcl:"reclaim_from,optional"`
 	MinRun      *string         `hcl:"min_run,optional"`
 	Default     *bool           `hcl:"default,optional"`
+	Burst       *string         `hcl:"burst,optional"`
+	Budget      *float64        `hcl:"budget,optional"`
 
 	MaxPreemptedPerHour *int `hcl:"max_preempted_per_hour,optional"`
 }
@@ -82,6 +83,8 @@ func (l *loader) mergeQueues(c *Config, list []fileQueue) {
 		set(&q.ReclaimFrom, f.ReclaimFrom)
 		l.duration(&q.MinRun, f.MinRun, key+".min_run")
 		set(&q.Default, f.Default)
+		set(&q.Burst, f.Burst)
+		set(&q.Budget, f.Budget)
 		set(&q.MaxPreemptedPerHour, f.MaxPreemptedPerHour)
 		c.Queues = append(c.Queues, q)
 	}
@@ -92,10 +95,7 @@ func (l *loader) mergeQueues(c *Config, list []fileQueue) {
 func (l *loader) loadQueues(c *Config, read func(string) ([]byte, error)) {
 	own, other := len(c.Queues), &loader{}
 	if l.queuesFile != "" {
-		file := l.queuesFile
-		if l.path != "" && !filepath.IsAbs(file) && l.fromEnv["queues_file"] == "" {
-			file = filepath.Join(filepath.Dir(l.path), file)
-		}
+		file := l.beside("queues_file", l.queuesFile)
 		src, err := read(file)
 		if err != nil {
 			l.fault("queues_file", l.queuesFile, "it cannot be read: "+err.Error())

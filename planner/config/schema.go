@@ -18,6 +18,7 @@ type fileConfig struct {
 	QueuesFile   *string           `hcl:"queues_file,optional"`
 	Region       []fileRegion      `hcl:"region,block"`
 	Federation   *fileFederation   `hcl:"federation,block"`
+	Burst        *fileBurst        `hcl:"burst,block"`
 	State        *fileState        `hcl:"state,block"`
 	Gateway      *fileGateway      `hcl:"gateway,block"`
 	Barrier      *fileBarrier      `hcl:"barrier,block"`

@@ -147,7 +147,8 @@ func (b *buyer) tally() {
 		b.priced[p.Pool] += float64(left(p)) * p.Price
 	}
 	for _, node := range b.c.bought {
-		if on := b.c.tree.Nodes[node].Model.Bought; on.Surplus != "" || b.c.purchase(on.Purchase) == nil {
+		on := b.c.tree.Nodes[node].Model.Bought
+		if p := b.c.purchase(on.Purchase); on.Surplus != "" || p == nil || !slices.Contains(p.Names, on.Name) {
 			b.inPool[on.Pool]++
 			if pool := b.c.poolOf(on.Pool); pool != nil {
 				b.priced[on.Pool] += pool.Price(on.Market)

@@ -30,7 +30,7 @@ func (b *buyer) use(p *model.Purchase) {
 		u.For, u.Busy = model.JobName{Namespace: jobs[0].namespace, ID: jobs[0].id}, true
 		u.Why = fmt.Sprintf("%s has ended there, and %s runs on it", jobName(own), jobName(jobs[0]))
 	}
-	if !p.Open() {
+	if !p.Open() || b.c.burst.Hold != "" {
 		return
 	}
 	missing, ready := b.readiness(p, nodes, pool)
@@ -117,7 +117,7 @@ func (b *buyer) giveBack() {
 		if why == "" {
 			why = p.Why
 		}
-		if !all && u.Started {
+		if !all && u.Started && b.c.burst.Hold == "" {
 			if text := b.spentOut(p, pool); text != "" {
 				all, why = true, text
 				u.State, u.Why = model.PurchaseGiving, text
@@ -180,7 +180,7 @@ func (b *buyer) periodOf(p *model.Purchase, pool *model.BuyPool) (by time.Time, 
 // idle says that a node does nothing and is not to be paid for again; "" if it
 // stays.
 func (b *buyer) idle(p *model.Purchase, u *model.PurchaseUse, node int32, there, due bool) string {
-	if !there || !u.Started || u.Busy || p.Idle.IsZero() || b.busy[node] || !due {
+	if b.c.burst.Hold != "" || !there || !u.Started || u.Busy || p.Idle.IsZero() || b.busy[node] || !due {
 		return ""
 	}
 	been := b.c.now.Sub(p.Idle)
@@ -213,11 +213,18 @@ func (b *buyer) spentOut(p *model.Purchase, pool *model.BuyPool) string {
 
 // giveStrays lists nodes that no purchase has, once they do nothing.
 func (b *buyer) giveStrays() {
+	if b.c.burst.Hold != "" {
+		return
+	}
 	for _, node := range b.c.bought {
 		on := b.c.tree.Nodes[node].Model.Bought
 		why := on.Surplus
-		if why == "" && b.c.purchase(on.Purchase) == nil {
+		switch p := b.c.purchase(on.Purchase); {
+		case why != "":
+		case p == nil:
 			why = "it is of no purchase that is known"
+		case !slices.Contains(p.Names, on.Name):
+			why = "its name is none of its purchase's"
 		}
 		if why == "" || b.busy[node] || on.Name == "" || b.leaving[on.Pool][on.Name] || on.Surplus != "" && b.named(on) {
 			continue

@@ -141,6 +141,8 @@ func (c *cycle) keepBought() {
 			r.why = b.Surplus
 		case p == nil:
 			r.why = "it is of no purchase that is known, and is given back"
+		case !slices.Contains(p.Names, b.Name):
+			r.why = "its name is none of its purchase's, and it is given back"
 		case !p.Open() || slices.Contains(p.Leaving, b.Name):
 			r.why = "it is given back"
 		case p.Started.IsZero():

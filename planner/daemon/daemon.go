@@ -65,6 +65,8 @@ type Daemon struct {
 	sharing sharing
 	// learner is what is learned from jobs that have ended.
 	learner learner
+	// bursts are the nodes that are bought.
+	bursts bursts
 	// settings is what was set by API in the place of the file's.
 	settings settings
 	// barrier is where gangs start together, identity who their members are.

@@ -156,7 +156,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 		if err := d.loadSettings(ctx); err != nil {
 			return outcome{}, err
 		}
-		if err := errors.Join(d.queues.load(ctx), d.learner.load(ctx)); err != nil {
+		if err := errors.Join(d.queues.load(ctx), d.learner.load(ctx), d.bursts.load(ctx)); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -177,6 +177,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 		d.settings.forget()
 		d.keeper.forget()
 		d.divisions.forget()
+		d.bursts.forget()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}
@@ -212,6 +213,10 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !d.cfg.ObserveOnly {
 		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.sharing.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
 	}
+	if !d.cfg.ObserveOnly && v.Blind() == "" {
+		out.trouble = errors.Join(out.trouble, d.bursts.carry(term, v, plan, v.Taken))
+	}
+	d.metrics.burst(&v.Snapshot.Burst, plan.Demand)
 	d.queues.noteApart(plan.Reservations)
 	out.trouble = errors.Join(out.trouble, unlearned, d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly))
 	if gangs != nil {
@@ -258,6 +263,11 @@ func (d *Daemon) remember(v *observe.View, out outcome) {
 	}
 	for _, p := range plan.Preemptions {
 		d.log.Info("preempted", "namespace", p.Namespace, "job", p.Job, "for", p.For.ID, "reason", p.Reason)
+	}
+	if plan.Demand != nil {
+		for _, p := range plan.Demand.Buy {
+			d.log.Info("buys nodes", "pool", p.Pool, "nodes", p.Nodes, "market", p.Market, "for", p.For.ID, "purchase", p.ID, "reason", p.Why)
+		}
 	}
 	for _, r := range plan.Resizes {
 		d.log.Info("resized", "namespace", r.Namespace, "job", r.Job, "action", r.Action, "from", r.From, "to", r.To, "reason", r.Reason)

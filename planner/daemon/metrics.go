@@ -16,6 +16,7 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 	planMetrics
+	burstMetrics
 
 	decisions      *prometheus.CounterVec
 	decideSeconds  prometheus.Histogram
@@ -92,6 +93,7 @@ func newMetrics() *metrics {
 		m.gangStarts, m.startSpread, m.barrierSeconds, m.memberFailures,
 	)
 	m.planMetrics = newPlanMetrics(m.registry)
+	m.burstMetrics = newBurstMetrics(m.registry)
 	return m
 }
 

@@ -61,6 +61,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	d.setUpState(parts[0].client)
 	d.setUpBarrier(parts)
 	d.queues.configure(&cfg)
+	d.bursts.configure(&cfg)
 	d.settings.file = cfg
 	if len(cfg.Federation) > 0 {
 		d.federate(parts)
@@ -84,12 +85,13 @@ func (d *Daemon) setUpState(client *api.Client) {
 	d.sharing.store, d.sharing.stats = record.NewDocuments(client, ns, "sharing"), allocStats(client)
 	d.learner.store = record.NewDocuments(client, ns, "history")
 	d.settings.store = record.NewDocuments(client, ns, "settings")
+	d.bursts.store = record.NewDocuments(client, ns, "purchases")
 }
 
 // observerOf reads one region; level is its name where it is a level of the tree.
 func (d *Daemon) observerOf(r regional, level string) *observe.Observer {
 	return observe.New(observe.Options{Client: r.client, Records: r.records, Config: &d.cfg, Region: level, Now: d.now,
-		Queues: d.queues.at, Reservations: d.queues.reserved, Estimate: d.learner.predict, History: d.learner.past})
+		Queues: d.queues.at, Reservations: d.queues.reserved, Estimate: d.learner.predict, History: d.learner.past, Burst: d.bursts.at})
 }
 
 func (d *Daemon) applyOptions() apply.Options {

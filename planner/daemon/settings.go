@@ -64,6 +64,7 @@ func (s *stored) effective(file config.Config) (config.Config, error) {
 		if err != nil {
 			faults = append(faults, err)
 		} else {
+			policy.Burst = file.Policy.Burst // it has a block of its own
 			file.Policy = policy
 		}
 	}
@@ -100,6 +101,7 @@ func (d *Daemon) applySettings() {
 		d.log.Error("what was set by API cannot be used; the file counts in its place", "error", err)
 	}
 	d.queues.configure(&cfg)
+	d.bursts.configure(&cfg)
 	d.log.Info("policy and queues are configured anew", "policy", cfg.Policy.Order, "queues", len(cfg.Queues))
 }
 

@@ -41,13 +41,15 @@ const (
 	KeyMix               = Prefix + "mix"
 	KeySpeed             = Prefix + "speed"
 	KeyShare             = Prefix + "share"
+	KeyBurstMix          = Prefix + "burst_mix"
+	KeyOutputGB          = Prefix + "output_gb"
 )
 
 // Keys lists the contract's keys in the order of its documentation.
 var keys = []string{
 	KeyGang, KeyQueue, KeyPriority, KeyTopology, KeyMin, KeyMax, KeyDuration, KeyDeadline,
 	KeyPreempt, KeyMove, KeyCheckpoint, KeyCheckpointStorage, KeyCheckpointGiB, KeyBurst, KeyBudget, KeyOnFailure, KeyOnResize,
-	KeyRegions, KeyData, KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed, KeyShare,
+	KeyRegions, KeyData, KeyCollective, KeySlice, KeyModels, KeyMix, KeySpeed, KeyShare, KeyBurstMix, KeyOutputGB,
 }
 
 // The keys that Caravan itself writes into the groups that it splits off; see
@@ -137,6 +139,10 @@ type Spec struct {
 	// Budget is the most money to spend, in the operator's currency; 0 means
 	// as the queue says.
 	Budget float64
+	// BurstMix: a gang may be on bought nodes and others at once.
+	BurstMix bool
+	// OutputGB is how much data, in 10^9 bytes, it brings home from bought nodes.
+	OutputGB float64
 	// OnFailure is what becomes of a gang when one of its members fails: one of
 	// the Failure constants.
 	OnFailure string

@@ -52,7 +52,9 @@ func Parse(job *api.Job, custom ...string) (Spec, error) {
 		Preempt:  p.word(KeyPreempt, PreemptCheckpoint, []string{PreemptCheckpoint, PreemptAlways, PreemptNever}),
 		Move:     p.word(KeyMove, MoveAllow, []string{MoveAllow, MoveNever}),
 		Burst:    p.word(KeyBurst, "", []string{BurstAllow, BurstNever, BurstOnly}),
-		Budget:   p.budget(),
+		Budget:   p.amount(KeyBudget, `allowed is an amount above 0 in the operator's currency, such as "250" or "99.50"`),
+		BurstMix: p.word(KeyBurstMix, "false", []string{"true", "false"}) == "true",
+		OutputGB: p.amount(KeyOutputGB, `allowed is how many GB its results have, above 0, such as "120"`),
 	}
 	spec.Regions, spec.Data = p.regions()
 	spec.Models, spec.Mix = p.models()
@@ -311,14 +313,15 @@ func (p *parser) deadline() (time.Time, time.Duration) {
 	return time.Time{}, 0
 }
 
-func (p *parser) budget() float64 {
-	where, v := p.setting(KeyBudget)
+// amount reads a number above 0; 0 if there is none.
+func (p *parser) amount(key, allowed string) float64 {
+	where, v := p.setting(key)
 	if where == "" {
 		return 0
 	}
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || f <= 0 || math.IsInf(f, 0) || math.IsNaN(f) {
-		p.fault(where, KeyBudget, v, `allowed is an amount above 0 in the operator's currency, such as "250" or "99.50"`)
+		p.fault(where, key, v, allowed)
 		return 0
 	}
 	return f

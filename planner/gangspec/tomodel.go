@@ -48,6 +48,12 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		CheckpointStorage: spec.CheckpointStorage,
 		CheckpointGiB:     spec.CheckpointGiB,
 
+		Burst:      spec.Burst,
+		MixSites:   spec.BurstMix,
+		Budget:     spec.Budget,
+		OutputGB:   spec.OutputGB,
+		Checkpoint: spec.Checkpoint,
+
 		ResizeRestarts: spec.OnResize == ResizeRestart,
 	}
 	if spec.Move == MoveNever {

@@ -79,6 +79,7 @@ type Backend interface {
 	Members
 	Configurable
 	Divider
+	Buyer
 }
 
 // Handler serves the API. It expects paths with Prefix.
@@ -102,6 +103,7 @@ func Handler(b Backend) http.Handler {
 	mux.HandleFunc("POST "+Prefix+"/release", s.answer(s.release))
 	s.handleMembers(mux)
 	s.handleSettings(mux)
+	s.handleBurst(mux)
 	mux.HandleFunc("/", s.answer(unknown))
 	return mux
 }
@@ -148,9 +150,9 @@ func unknown(r *http.Request) (any, error) {
 	return nil, &Error{
 		Status:  http.StatusNotFound,
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
-		Do: "use GET " + Prefix + "/{status,queue,queues,reservations,jobs,explain/NAMESPACE/JOB,unblock/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions}, PUT or DELETE " +
+		Do: "use GET " + Prefix + "/{status,queue,queues,reservations,jobs,explain/NAMESPACE/JOB,unblock/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions,burst}, PUT or DELETE " +
 			Prefix + "/settings/{policy,queues,reservations}, or POST " +
-			Prefix + "/{plan,release,suspend,resume,requeue}",
+			Prefix + "/{plan,release,suspend,resume,requeue,burst/report}",
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/barrier"
+	"github.com/caravan-sched/caravan/planner/burstapi"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/recording"
 	"github.com/caravan-sched/caravan/planner/observe"
@@ -29,6 +30,7 @@ type fakeBackend struct {
 	set       map[Setting]*SettingText
 	recording *recording.Recording
 	speed     *Speed
+	reports   []burstapi.Report
 	// tail is the membership that is sent to those who start, failMember what
 	// members are told in its place.
 	tail       *barrier.Encoded
@@ -57,6 +59,18 @@ func (b *fakeBackend) Set(_ context.Context, name Setting, text *string) (Settin
 		b.set[name] = &SettingText{HCL: *text}
 	}
 	return b.Settings(), nil
+}
+
+func (b *fakeBackend) Burst() burstapi.Answer {
+	return burstapi.Answer{Leader: true, Index: 7, Pools: []burstapi.Pool{{Name: "eu"}}}
+}
+
+func (b *fakeBackend) BurstReport(_ context.Context, r burstapi.Report) error {
+	if r.Purchase == "none" {
+		return &Error{Status: http.StatusNotFound, Message: "there is no purchase"}
+	}
+	b.reports = append(b.reports, r)
+	return nil
 }
 
 func (b *fakeBackend) Divisions(gpus []string) ([]Division, error) {

@@ -60,6 +60,7 @@ func (r *nodeReader) read(n *api.Node) *nodeEntry {
 		Attributes:    r.attributes(n),
 		Unschedulable: unschedulable(n),
 		Capacity:      capacity(n),
+		Bought:        bought(n),
 	}
 	var bad []string
 	e.model.ReservedPorts, bad = reservedPorts(n)

@@ -38,6 +38,8 @@ type Options struct {
 	// knows. History is what is known of jobs that have ended; nil: nothing.
 	Estimate func(*model.Job)
 	History  func() model.History
+	// Burst is where nodes can be bought and what has been, at a time; nil: nowhere.
+	Burst func(time.Time) model.Burst
 }
 
 // Observer reads Nomad and keeps what it read, so that the next View costs
@@ -56,6 +58,7 @@ type Observer struct {
 	apart    func(time.Time) []model.Reservation
 	estimate func(*model.Job)
 	history  func() model.History
+	burst    func(time.Time) model.Burst
 
 	// mu lets one Refresh at a time.
 	mu     sync.Mutex
@@ -87,7 +90,12 @@ func New(opts Options) *Observer {
 	if history == nil {
 		history = func() model.History { return model.History{} }
 	}
+	burst := opts.Burst
+	if burst == nil {
+		burst = func(time.Time) model.Burst { return model.Burst{} }
+	}
 	return &Observer{
+		burst:      burst,
 		queues:     queues,
 		apart:      apart,
 		estimate:   estimate,
@@ -203,7 +211,8 @@ func (o *Observer) view(st *state) *View {
 	o.addJobs(v, snap, st, owner)
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
 	snap.Queues, snap.History = o.queues(v.Taken), o.history()
-	snap.Reservations = o.apart(v.Taken)
+	snap.Reservations, snap.Burst = o.apart(v.Taken), o.burst(v.Taken)
+	v.Warnings = append(v.Warnings, soundBought(snap, st)...)
 	v.Warnings = append(v.Warnings, queueWarnings(snap)...)
 	v.Snapshot = snap
 	return v
