@@ -89,11 +89,6 @@ func (c *Checker) Check(v *observe.View) []Step {
 	return steps
 }
 
-// keep drops what is remembered of jobs that are not there any more.
-func keep[T any](m map[key]T, present map[key]bool) {
-	maps.DeleteFunc(m, func(k key, _ T) bool { return !present[k] })
-}
-
 // Due is when the next look is due even if nothing happens in Nomad, as of the
 // last Check; zero if never.
 func (c *Checker) Due() time.Time {
@@ -195,8 +190,8 @@ func (j *job) check() *Step {
 	case stopped:
 		return nil
 	}
-	if deref(j.cur.JobModifyIndex) <= j.rec.PriorIndex && arriving(j.rec, j.now()) {
-		return nil
+	if deref(j.cur.JobModifyIndex) <= j.rec.PriorIndex && (j.rec.Home != "" || arriving(j.rec, j.now())) {
+		return nil // it is one of that name from before
 	}
 	if step := j.resubmitted(); step != nil {
 		return step

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"maps"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/record"
@@ -27,4 +28,9 @@ func (c *Checker) Withheld(namespace, job string) bool {
 // its job may still be on its way to Nomad.
 func arriving(rec *record.Record, now time.Time) bool {
 	return !rec.Arriving.IsZero() && now.Sub(rec.Arriving) < record.ArrivingFor
+}
+
+// keep drops what is remembered of jobs that are not there any more.
+func keep[T any](m map[key]T, present map[key]bool) {
+	maps.DeleteFunc(m, func(k key, _ T) bool { return !present[k] })
 }

@@ -31,6 +31,15 @@ func TestKilledAtEveryWrite(t *testing.T) {
 			begin:  func(r *rig, id string) { r.stop("us", id) },
 			ended:  gone,
 		},
+		"purged at home": {
+			before: running("us", 2),
+			begin: func(r *rig, id string) {
+				if _, _, err := r.regions["eu"].Client().Jobs().Deregister(id, true, nil); err != nil {
+					r.t.Fatal(err)
+				}
+			},
+			ended: gone,
+		},
 		"submitted anew": {
 			before: running("us", 2),
 			begin:  func(r *rig, id string) { r.submit(gang(id, 1, "1h")) },
@@ -63,7 +72,9 @@ func TestKilledAtEveryWrite(t *testing.T) {
 					if status := test.ended(r, id); !status {
 						t.Errorf("%s did not stay as it was", id)
 					}
-					r.stop("eu", id)
+					if _, _, err := r.regions["eu"].Client().Jobs().Info(id, nil); err == nil {
+						r.stop("eu", id)
+					}
 					r.until(id+" is forgotten", func() bool { return r.remembered() == 0 })
 				}
 				if !killed {
@@ -94,4 +105,16 @@ func running(region string, members int) func(*rig, string) {
 
 func gone(r *rig, id string) bool {
 	return r.remembered() == 0 && r.members("us", id) == 0 && r.members("eu", id) == 0
+}
+
+// A job that is purged where it runs ends at home, when its tasks have had the time
+// to stop.
+func TestPurgedWhereItRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	running("us", 2)(r, "big")
+	if _, _, err := r.regions["us"].Client().Jobs().Deregister("big", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is forgotten in both", func() bool { return gone(r, "big") })
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
 )
@@ -100,11 +102,14 @@ func TestWhereJobsMayGo(t *testing.T) {
 	second.Name = new("h")
 	many.TaskGroups = append(many.TaskGroups, &second)
 	r.submit(many)
+	service := gang("service", 1, "")
+	service.TaskGroups[0].Services = []*api.Service{{Name: "found-by-others", Provider: "nomad"}}
+	r.submit(service)
 	nowhere := gang("nowhere", 1, "").SetMeta("caravan_regions", "mars")
 	r.submit(nowhere)
 	r.submit(gang("free", 1, ""))
 	r.until("free runs in us", func() bool { return runsIn("us", 1)(r, "free") })
-	for id, want := range map[string]string{"only-eu": "eu", "many": "eu", "nowhere": "eu"} {
+	for id, want := range map[string]string{"only-eu": "eu", "many": "eu", "service": "eu", "nowhere": "eu"} {
 		m := r.managed(id)
 		if m.Region != want || m.Record.Route != nil || m.Model.State != model.StateQueued || len(m.Model.Regions) != 1 {
 			t.Errorf("%s: %s in %s, may go to %v, route %+v; want it to wait in %s", id, m.Model.State, m.Region, m.Model.Regions, m.Record.Route, want)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
 	"github.com/caravan-sched/caravan/planner/record"
@@ -94,6 +96,8 @@ func (m *merging) choice(r *region, job *observe.Managed, asked []string) (list 
 		if only := both(asked, rec.Regions); len(only) > 0 {
 			list = only
 		}
+	case bound(rec.Original):
+		list = []string{r.Name}
 	case slices.Contains(rec.Regions, record.AnyRegion):
 		for _, o := range m.regions {
 			list = append(list, o.Name)
@@ -121,6 +125,23 @@ func (m *merging) choice(r *region, job *observe.Managed, asked []string) (list 
 		return []string{r.Name}, strings.Join(no, "; ")
 	}
 	return able, ""
+}
+
+// bound says whether the job has to do with what its region alone has: volumes with
+// their data, and services that others find it by.
+func bound(job *api.Job) bool {
+	if job == nil {
+		return false
+	}
+	for _, g := range job.TaskGroups {
+		if g == nil {
+			continue
+		}
+		if len(g.Volumes)+len(g.Services) > 0 || slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return t != nil && len(t.Services) > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // both are the names that are in both lists.

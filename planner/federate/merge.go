@@ -38,8 +38,8 @@ func (f *Federation) merge() *observe.View {
 		m.addJobs(r)
 		m.addRest(r)
 	}
-	slices.SortStableFunc(v.Nodes, func(a, b observe.NodeRef) int { return strings.Compare(a.ID, b.ID) })
-	slices.SortStableFunc(snap.Nodes, func(a, b model.Node) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(v.Nodes, func(a, b observe.NodeRef) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(snap.Nodes, func(a, b model.Node) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortStableFunc(v.Managed, func(a, b observe.Managed) int {
 		return cmp.Or(a.Model.Submitted.Compare(b.Model.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ID, b.ID))
 	})

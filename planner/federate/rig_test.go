@@ -227,6 +227,7 @@ func (r *rig) state() string {
 func gang(id string, members int, runFor string) *api.Job {
 	eight := uint64(8)
 	task := api.NewTask("t", "mock_driver").SetConfig("run_for", runFor)
+	task.KillTimeout = new(time.Millisecond)
 	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &eight}}}
 	job := api.NewBatchJob(id, id, "", 50).AddDatacenter("*").AddTaskGroup(api.NewTaskGroup("g", members).AddTask(task))
 	job.Region = nil
@@ -239,7 +240,7 @@ func (r *rig) submit(job *api.Job) {
 	client := r.regions["eu"].Client()
 	store := record.NewStore(client, "")
 	rec := &record.Record{Namespace: "default", JobID: *job.ID, Original: job, SpecHash: gangspec.Hash(job), Submitted: time.Now().UTC(),
-		Phase: record.PhaseQueued, Arriving: time.Now().UTC(), Regions: []string{record.AnyRegion}}
+		Phase: record.PhaseQueued, Regions: []string{record.AnyRegion}}
 	if old, err := store.Get(r.t.Context(), "default", *job.ID); err == nil {
 		rec.ModifyIndex, rec.Route = old.ModifyIndex, old.Route
 	}

@@ -117,7 +117,7 @@ func (f *Federation) send(ctx context.Context, from *region, s sending) (string,
 		index = *before.JobModifyIndex
 		prior = max(index, *before.ModifyIndex)
 	}
-	there := rec.Sent(from.Name, prior, f.opts.Now())
+	there := rec.Sent(from.Name, prior)
 	there.Reason = s.reason
 	there.Note(f.opts.Now(), string(KindRoute), fmt.Sprintf("sent from region %s to %s: %s", from.Name, s.to.Name, s.reason))
 	if err := s.to.Executor.Would(ctx, there); err != nil {

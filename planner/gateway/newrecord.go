@@ -11,13 +11,14 @@ import (
 // newRecord is the record of a new submission, still without its place in the
 // store.
 func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, current *api.Job) *record.Record {
+	who, everywhere := g.callerOf(r.Context(), r)
 	next := &record.Record{
 		Namespace: s.namespace,
 		JobID:     s.id,
 		Original:  s.original,
 		Source:    s.register.Submission,
 		SpecHash:  s.hash,
-		Submitter: g.submitterOf(r.Context(), r),
+		Submitter: who,
 		Submitted: g.cfg.Now(),
 		Phase:     record.PhaseQueued,
 		Arriving:  g.cfg.Now(),
@@ -29,7 +30,7 @@ func (g *Gateway) newRecord(r *http.Request, s *submission, old *record.Record, 
 			next.PriorIndex = max(next.PriorIndex, deref(current.ModifyIndex))
 		}
 	}
-	if g.cfg.Anywhere && regionOf(r, s.register.WriteRequest, s.original) == "" {
+	if g.cfg.Anywhere && everywhere && regionOf(r, s.register.WriteRequest, s.original) == "" {
 		next.Regions = []string{record.AnyRegion}
 	}
 	if old != nil {

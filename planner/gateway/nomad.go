@@ -119,19 +119,33 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, body []byte) {
 // submitterOf names who sends a request, as far as Nomad knows the token; "" is
 // nobody known. It is a note in the record and decides nothing.
 func (g *Gateway) submitterOf(ctx context.Context, r *http.Request) string {
+	who, _ := g.callerOf(ctx, r)
+	return who
+}
+
+// aclsDisabled is the accessor of the token that everybody has where ACLs are off.
+const aclsDisabled = "acls-disabled"
+
+// callerOf is submitterOf, and says whether the token counts in every region: one
+// that is local to a region has no rights in the others.
+func (g *Gateway) callerOf(ctx context.Context, r *http.Request) (who string, everywhere bool) {
 	if r.Header.Get("X-Nomad-Token") == "" && r.Header.Get("Authorization") == "" {
-		return ""
+		return "", true // what nobody may is the same everywhere
 	}
 	a, p := g.send(ctx, r, http.MethodGet, "/v1/acl/token/self", nil)
 	if p != nil || !a.ok() {
-		return ""
+		return "", p == nil && a.status == http.StatusBadRequest // ACLs are off
 	}
-	var token struct{ AccessorID, Name string }
+	var token struct {
+		AccessorID, Name string
+		Global           bool
+	}
 	if err := json.Unmarshal(a.body, &token); err != nil || token.AccessorID == "" {
-		return ""
+		return "", false
 	}
-	if token.Name == "" {
-		return token.AccessorID
+	who = token.AccessorID
+	if token.Name != "" {
+		who = fmt.Sprintf("%s (%s)", token.Name, token.AccessorID)
 	}
-	return fmt.Sprintf("%s (%s)", token.Name, token.AccessorID)
+	return who, token.Global || token.AccessorID == aclsDisabled
 }

@@ -35,13 +35,13 @@ func (r *Record) Ran() bool { return len(r.Members) > 0 || r.Service.Ran > 0 }
 
 // Sent is the record for the region to which the job is sent. prior is the index
 // that the job which was there before has in Nomad, 0 without one.
-func (r *Record) Sent(home string, prior uint64, now time.Time) *Record {
+func (r *Record) Sent(home string, prior uint64) *Record {
 	return &Record{
 		Namespace: r.Namespace, JobID: r.JobID, Original: r.Original, Source: r.Source, SpecHash: r.SpecHash,
 		Submitter: r.Submitter, Submitted: r.Submitted, Phase: PhaseQueued, Reason: r.Reason,
 		Attempts: r.Attempts, RetryAfter: r.RetryAfter, Failures: r.Failures, Preempted: r.Preempted,
 		Service: r.Service, History: r.History, Avoided: r.Avoided, Regions: r.Regions,
-		PriorIndex: prior, Arriving: now, Home: home,
+		PriorIndex: prior, Home: home,
 	}
 }
 

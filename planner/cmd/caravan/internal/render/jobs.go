@@ -99,6 +99,13 @@ func Status(w io.Writer, s Style, st httpapi.Status) error {
 		}
 	}
 	g.add("Nomad", nomad)
+	for _, r := range st.Regions {
+		text := r.Name + ", " + s.paint(green, "decided on")
+		if r.Held != "" {
+			text = r.Name + ", " + s.paint(yellow, "held") + " for " + s.age(r.Since)
+		}
+		g.add("Region", text)
+	}
 	if st.ViewTaken.IsZero() {
 		g.add("Cluster", "not seen yet")
 	} else {
@@ -130,6 +137,12 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	}
 	g.add("Job", s.paint(bold, Name(e.Namespace, e.ID))+parens(strings.Join(what, ", ")))
 	g.add("State", stateLine(s, e))
+	switch {
+	case e.Home != "":
+		g.add("Region", e.Region+", sent from "+e.Home)
+	case e.Region != "":
+		g.add("Region", e.Region)
+	}
 	if !e.Submitted.IsZero() {
 		g.add("Submitted", clock(e.Submitted)+", "+s.age(e.Submitted)+" ago")
 	}
