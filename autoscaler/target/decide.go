@@ -295,7 +295,10 @@ func (in input) wishes(failed map[string]bool) []wish {
 // busy ones first, and then new ones.
 func (in input) plain(failed map[string]bool) []wish {
 	var out []wish
-	names := slices.DeleteFunc(in.state.Names(), func(n string) bool { return failed[n] })
+	names := slices.DeleteFunc(in.state.Names(), func(n string) bool {
+		// One that is being drained goes on to go, unless the policy asks for it.
+		return failed[n] || in.count == noCount && in.nodes[n].Ours
+	})
 	slices.SortStableFunc(names, func(a, b string) int { return in.busy(b) - in.busy(a) })
 	count := in.count
 	if count == noCount {

@@ -407,7 +407,7 @@ func (r *rig) loop(l *launched, done func(s *sdk.TargetStatus) bool) *handler {
 			return h
 		}
 		if time.Now().After(end) {
-			r.t.Fatalf("the loop came to no end: status %+v, errors %v, no-ops %v, reports %v", h.status, h.errs, h.noOps, r.planner.told())
+			r.t.Fatalf("the loop came to no end: status %+v, the last error and no-op %v %q, reports %q", h.status, h.errs[max(0, len(h.errs)-1):], h.noOps[max(0, len(h.noOps)-1):], r.planner.told())
 		}
 	}
 }
@@ -478,4 +478,21 @@ func (h *handler) evaluate(now time.Time) {
 	}
 	h.scaled++
 	h.outUntil = now.Add(h.cooldown)
+}
+
+// join lets a node join that nobody has bought, and returns what ends it.
+func (r *rig) join(name, key string) func() {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0], "dev-client", filepath.Join(r.dir, "client.json"), "-node="+name, "-meta", "caravan_pool=p", "-meta", "caravan_node="+key)
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	end := func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+	r.t.Cleanup(end)
+	for until := time.Now().Add(30 * time.Second); !slices.Contains(r.nodes(), key); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			r.t.Fatalf("node %s did not join", name)
+		}
+	}
+	return end
 }

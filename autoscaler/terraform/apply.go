@@ -37,10 +37,15 @@ func (d *Directory) Hold(_ context.Context) (*Held, error) {
 		d.log.Warn("the directory's lock was left by a process that has ended; it is taken over", "owner", stale.String())
 	}
 	h := &Held{d: d, lock: lock}
-	if h.interrupted, err = d.journal(); err != nil {
+	if h.interrupted, err = d.journal(); h.interrupted != nil && d.underWay(h.interrupted) {
+		err := &Error{Reason: ReasonError, Kind: ErrBusy, Message: fmt.Sprintf(
+			"an apply still runs in %s that %s has begun, which has ended: it may come to its end", d.cfg.Dir, h.interrupted.Owner)}
+		return nil, errors.Join(err, h.Release())
+	}
+	if err != nil {
 		// Whatever it was about, the state tells what is there.
 		d.log.Warn("the record of an interrupted run cannot be read; the state decides", "error", err)
-		h.interrupted = &Journal{Phase: "apply"}
+		h.interrupted = &Journal{Phase: phaseApply}
 	}
 	if j := h.interrupted; j != nil {
 		h.since = j.Started
@@ -173,7 +178,7 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 	}
 	host, _ := os.Hostname()
 	j := &Journal{Mark: r.mark, Started: h.d.now(), Owner: Owner{PID: os.Getpid(), Host: host, Since: h.d.now()},
-		Variable: h.d.cfg.Variable, Phase: "plan", From: before.Names(), To: values}
+		Variable: h.d.cfg.Variable, Phase: phasePlan, From: before.Names(), To: values}
 	if !h.since.IsZero() {
 		j.Started = h.since // a lock of the earlier run may still be there
 	}
@@ -193,7 +198,7 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 	if !changes(plan) {
 		return Change{After: before}, h.finish(before, values)
 	}
-	j.Phase = "apply"
+	j.Phase = phaseApply
 	if err := h.d.store.write(h.d.journalName(), j); err != nil {
 		return Change{}, err
 	}
@@ -267,7 +272,7 @@ func (h *Held) finish(after State, values map[string]Value) error {
 		kept[name] = values[name]
 	}
 	err := errors.Join(h.d.writeValues(h.d.valuesName(), kept), h.d.store.remove(h.d.planName()), h.d.store.remove(h.d.nextName()),
-		h.d.store.remove(h.d.journalName()))
+		h.d.store.remove(h.d.outputName()), h.d.store.remove(h.d.journalName()))
 	if err == nil {
 		h.interrupted = nil
 	}

@@ -79,7 +79,7 @@ func (d *Directory) Nodes(ctx context.Context) (State, error) {
 // another process applies the directory there is none.
 func (d *Directory) Interrupted() (*Journal, error) {
 	j, err := d.journal()
-	if j == nil || err != nil || len(marked(j.Mark)) > 0 {
+	if j == nil || err != nil || d.underWay(j) {
 		return nil, err
 	}
 	l, _, err := takeLock(d.cfg.Dir, d.now())
@@ -101,6 +101,14 @@ func (d *Directory) journal() (*Journal, error) {
 	return &j, nil
 }
 
+// underWay says that an apply whose owner was killed still runs, and may: Terraform
+// then ends it properly.
+func (d *Directory) underWay(j *Journal) bool {
+	limit := d.cfg.PlanLimit + d.cfg.ApplyLimit + d.cfg.Grace
+	return j.Phase == phaseApply && d.now().Before(j.Started.Add(limit)) && applying(j.Mark, d.cfg.Binary)
+}
+
+func (d *Directory) outputName() string  { return d.cfg.Variable + ".output" }
 func (d *Directory) journalName() string { return d.cfg.Variable + ".journal.json" }
 func (d *Directory) valuesName() string  { return d.cfg.Variable + ".tfvars.json" }
 func (d *Directory) nextName() string    { return d.cfg.Variable + ".next.json" }

@@ -102,6 +102,8 @@ func processesOf(t *testing.T, dir string) []string {
 // makes the nodes what is wanted then, whatever that is.
 func TestKilledDuringApply(t *testing.T) {
 	for name, then := range map[string][]string{"the same": {"a", "b"}, "none any more": nil, "others": {"c"}} {
+		// The apply itself comes to its end, or is killed too.
+		ends := then != nil
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := workDir(t, "")
@@ -116,7 +118,21 @@ func TestKilledDuringApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = plugin.Wait() // it was killed
-			// The commands that it has started may have outlived it.
+			// The apply goes on, and nobody takes it over as long as it does.
+			if j, err := d.Interrupted(); j != nil || err != nil {
+				t.Errorf("while the apply goes on there is an interrupted one: %+v (%v)", j, err)
+			}
+			if _, err := d.Hold(t.Context()); !errors.Is(err, terraform.ErrBusy) || !strings.Contains(err.Error(), "still runs") {
+				t.Errorf("holding it: %v, want that an apply still runs", err)
+			}
+			if ends {
+				if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				await(t, "the end of the apply", func() bool { return len(processesOf(t, dir)) == 0 })
+			} else if err := syscall.Kill(terraformIn(t, dir), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
 			h, err := d.Hold(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +147,6 @@ func TestKilledDuringApply(t *testing.T) {
 			}
 			_, err = h.Apply(t.Context(), want(then...))
 			if err != nil {
-				// A node whose command was killed is tainted, so it is not to stay.
 				t.Fatal(err)
 			}
 			if err := h.Release(); err != nil {
@@ -188,7 +203,7 @@ func terraformIn(t *testing.T, dir string) int {
 	}
 	for _, f := range all {
 		raw, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
-		if at, _ := os.Readlink(f); err != nil || at != dir || !bytes.Contains(raw, []byte("\x00apply\x00")) {
+		if at, _ := os.Readlink(f); err != nil || at != dir || !bytes.Contains(raw, []byte("\x00apply\x00")) || bytes.HasPrefix(raw, []byte("/bin/sh")) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
@@ -213,7 +228,8 @@ func TestLockOfTheStateIsLeftBehind(t *testing.T) {
 	if b.lockID() == "" {
 		t.Fatal("nobody holds the state's lock during an apply")
 	}
-	if err := plugin.Process.Kill(); err != nil {
+	pid := terraformIn(t, dir)
+	if err := errors.Join(plugin.Process.Kill(), syscall.Kill(pid, syscall.SIGKILL)); err != nil {
 		t.Fatal(err)
 	}
 	_ = plugin.Wait() // it was killed

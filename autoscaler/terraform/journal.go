@@ -10,6 +10,12 @@ import (
 	"time"
 )
 
+// The phases of a run.
+const (
+	phasePlan  = "plan"
+	phaseApply = "apply"
+)
+
 // Journal is what an apply is about. It is written before Terraform starts and
 // removed when the state was read afterwards: one that is found tells of a run
 // that was killed.
@@ -19,7 +25,7 @@ type Journal struct {
 	Started  time.Time `json:"started"`
 	Owner    Owner     `json:"owner"`
 	Variable string    `json:"variable"`
-	// Phase is "plan" or "apply": of a plan nothing can be half-done.
+	// Phase is phasePlan or phaseApply: of a plan nothing can be half-done.
 	Phase string `json:"phase"`
 	// From are the nodes that were there, To those that were wanted.
 	From []string         `json:"from"`
@@ -79,6 +85,29 @@ func (s store) write(name string, from any) error {
 		d.Close()
 	}
 	return nil
+}
+
+// install writes a script, unless it is there as it is to be.
+func (s store) install(name, text string) (path string, err error) {
+	path = s.path(name)
+	if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		return path, nil
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return "", fmt.Errorf("write %s: %w", path, err)
+	}
+	f, err := os.CreateTemp(s.dir, "."+name+"-*")
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(0o700), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return path, nil
 }
 
 func (s store) remove(name string) error {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,8 +37,17 @@ type run struct {
 	lockWait time.Duration
 }
 
+// outlive is the script by which an apply outlives us; see there.
+//
+//go:embed outlive.sh
+var outlive string
+
 func (d *Directory) newRun() (*run, error) {
-	tf, err := tfexec.NewTerraform(d.cfg.Dir, d.cfg.Binary)
+	script, err := d.store.install("run", outliving(d.cfg.Binary, d.store.path(d.outputName())))
+	if err != nil {
+		return nil, err
+	}
+	tf, err := tfexec.NewTerraform(d.cfg.Dir, script)
 	if err != nil {
 		return nil, &Error{Reason: ReasonError, Kind: ErrConfig, Message: d.redact.clean(err.Error()), Cause: err}
 	}
@@ -46,6 +56,13 @@ func (d *Directory) newRun() (*run, error) {
 		return nil, fmt.Errorf("set up Terraform: %w", err)
 	}
 	return r, nil
+}
+
+// outliving is the script for a program and a file for its output. They stand in it,
+// since the environment is Terraform's.
+func outliving(binary, output string) string {
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	return strings.NewReplacer(`"$CARAVAN_TERRAFORM"`, quote(binary), `"$CARAVAN_OUTPUT"`, quote(output)).Replace(outlive)
 }
 
 // step runs f within a limit and says what went wrong. What does not end is
@@ -62,6 +79,9 @@ func (r *run) step(ctx context.Context, what string, limit time.Duration, f func
 	}
 	if bounded.Err() != nil {
 		left := killMarked(r.mark)
+		if what == "apply" {
+			log.readFile(r.d.store.path(r.d.outputName()))
+		}
 		reason, how := ReasonTimeout, fmt.Sprintf("did not end within %s", limit)
 		if ctx.Err() != nil {
 			reason, how = ReasonError, "was stopped"
@@ -169,6 +189,16 @@ func (l *uiLog) Write(p []byte) (int, error) {
 	}
 }
 
+// readFile reads what was not passed on.
+func (l *uiLog) readFile(path string) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	_, _ = l.Write(raw) // it cannot fail
+	l.flush()
+}
+
 func (l *uiLog) flush() {
 	l.line(l.partial.Bytes())
 	l.partial.Reset()
@@ -211,6 +241,18 @@ func killMarked(mark string) int {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return len(killed)
+}
+
+// applying says whether Terraform itself is among a run's processes, and applies.
+func applying(mark, binary string) bool {
+	for _, pid := range marked(mark) {
+		raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		args := bytes.Split(raw, []byte{0})
+		if err == nil && len(args) > 1 && string(args[0]) == binary && string(args[1]) == "apply" {
+			return true
+		}
+	}
+	return false
 }
 
 // marked are the processes with a mark in their environment. It finds none where
