@@ -90,6 +90,8 @@ type Comparison struct {
 	Seeds int
 	// Replay takes the trace as it is each time, rather than days drawn from it.
 	Replay bool
+	// Days is how many days are drawn; 0 is as many as the trace has.
+	Days int
 	// Sigma is the error of estimates (see Estimates); negative: there are none.
 	Sigma float64
 	// Elastic is the part of the whole-node jobs that are elastic; see Elastic.
@@ -144,7 +146,7 @@ func (c *Comparison) Prepare(seed int) (Prepared, error) {
 func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	jobs := trace.Shift(c.Jobs)
 	if !c.Replay {
-		jobs = trace.Bootstrap(jobs, uint64(seed))
+		jobs = trace.Draw(jobs, c.Days, uint64(seed))
 	}
 	var p Prepared
 	var err error

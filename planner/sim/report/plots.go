@@ -30,27 +30,27 @@ const (
 	height = 3.2 * vg.Inch
 )
 
-// line is one policy's line.
-type line struct {
-	name string
-	xy   plotter.XYs
+// Line is one policy's line.
+type Line struct {
+	Name string
+	XY   plotter.XYs
 }
 
 // plots draws all plots.
 func plots(in Input) ([]plotted, error) {
 	var out []plotted
 	add := func(title, text, x, y string, logX bool, of func(*sim.Outcome) plotter.XYs) error {
-		var lines []line
+		var lines []Line
 		for _, policy := range in.Policies {
 			if o := first(in, policy); o != nil {
-				lines = append(lines, line{policy, of(o)})
+				lines = append(lines, Line{policy, of(o)})
 			}
 		}
-		svg, err := chart(x, y, logX, lines)
+		svg, err := Chart(x, y, logX, lines)
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", title, err)
 		}
-		out = append(out, plotted{title, text, svg})
+		out = append(out, plotted{title, text, template.HTML(svg)})
 		return nil
 	}
 	gpus := float64(in.GPUs)
@@ -104,35 +104,36 @@ func over(of func(*sim.Sample) float64) func(*sim.Outcome) plotter.XYs {
 	}
 }
 
-func chart(x, y string, logX bool, lines []line) (template.HTML, error) {
+// Chart draws lines as an SVG element.
+func Chart(x, y string, logX bool, lines []Line) ([]byte, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = x, y
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	// Without a line the axis is around 0, where there is no logarithm.
-	if logX && slices.ContainsFunc(lines, func(l line) bool { return len(l.xy) >= 2 }) {
+	if logX && slices.ContainsFunc(lines, func(l Line) bool { return len(l.XY) >= 2 }) {
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
 	for i, l := range lines {
-		if len(l.xy) < 2 {
+		if len(l.XY) < 2 {
 			continue
 		}
-		drawn, err := plotter.NewLine(l.xy)
+		drawn, err := plotter.NewLine(l.XY)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		drawn.Color, drawn.Width = palette[i%len(palette)], vg.Points(1.4)
 		p.Add(drawn)
-		p.Legend.Add(l.name, drawn)
+		p.Legend.Add(l.Name, drawn)
 	}
 	c := vgsvg.New(width, height)
 	p.Draw(draw.New(c))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
-		return "", err
+		return nil, err
 	}
 	at := bytes.Index(b.Bytes(), []byte("<svg"))
-	return template.HTML(b.Bytes()[max(0, at):]), nil
+	return b.Bytes()[max(0, at):], nil
 }
 
 // occupancy draws who had which GPU when: a row for each GPU, time to the right, a

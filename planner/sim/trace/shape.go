@@ -96,7 +96,13 @@ func Fit(jobs []Job, gpus int) (fit []Job, tooLarge int) {
 // what belongs together within a day stays together (block bootstrap: Künsch,
 // The Jackknife and the Bootstrap for General Stationary Observations, Annals of
 // Statistics 17, 1989). The jobs get new IDs.
-func Bootstrap(jobs []Job, seed uint64) []Job {
+func Bootstrap(jobs []Job, seed uint64) []Job { return Draw(jobs, 0, seed) }
+
+// Draw is Bootstrap with another number of days than the trace has: a window of
+// it, made of whole days from anywhere (as SWIM samples windows: Chen et al., The
+// Case for Evaluating MapReduce Performance Using Workload Suites, MASCOTS'11). 0
+// is as many as it has.
+func Draw(jobs []Job, days int, seed uint64) []Job {
 	rng := rand.New(rand.NewPCG(seed, 0xb007))
 	_, last := Span(jobs)
 	blocks := make([][]int, int(last/day)+1)
@@ -104,8 +110,11 @@ func Bootstrap(jobs []Job, seed uint64) []Job {
 		at := int(jobs[i].Submit / day)
 		blocks[at] = append(blocks[at], i)
 	}
+	if days <= 0 {
+		days = len(blocks)
+	}
 	var out []Job
-	for to := range blocks {
+	for to := range days {
 		from := rng.IntN(len(blocks))
 		move := float64(to-from) * day
 		for _, i := range blocks[from] {

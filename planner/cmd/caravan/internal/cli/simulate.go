@@ -58,6 +58,7 @@ type simFlags struct {
 	elastic             float64
 	perNodeDay, repairs float64
 	events, report      string
+	study               studyFlags
 }
 
 func (a *app) simulateCommand() *cobra.Command {
@@ -86,10 +87,14 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
 		Args:    args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.study.compare {
+				return a.study(cmd.Context(), &f.study, f.workers)
+			}
 			return a.simulate(cmd.Context(), &f)
 		},
 	}
 	f.trace.add(cmd)
+	f.study.add(cmd)
 	f.addCluster(cmd)
 	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+", or a file.hcl; behind it, +WORD and @WORD as above")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")

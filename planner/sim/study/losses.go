@@ -1,0 +1,187 @@
+package study
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/sim"
+)
+
+// loss is where the default policy is worse than another one.
+type loss struct {
+	cell, key, other string
+	is, was          float64
+	by               sim.Interval
+}
+
+// because says why the default policy can be worse on a metric.
+var because = map[string]string{
+	"utilisation_productive":  "gangs that wait have their nodes reserved from when they are thought to start; what runs less long than estimated leaves gaps before it that nothing fits",
+	"jct_mean_s":              "a policy that never keeps nodes for large gangs lets more small jobs through, whom the mean counts most, at the cost of the large ones",
+	"jct_p99_s":               "the longest jobs are due last: each is passed by those that came before it was due",
+	"jct_p999_s":              "the very longest jobs are passed by all that are due before them",
+	"jct_max_s":               "one job decides it: the longest, or largest, is passed by those that are due before it",
+	"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones that are due sooner",
+	"queue_p95_s":             "whoever waits longest waits for a reservation made by estimates that are off by a factor of e one time in three",
+	"interactive_start_p95_s": "nobody is stopped for a job of one GPU: it starts when a GPU is free that no reservation needs",
+	stranded:                  "nodes that are kept for a gang count as stranded while a smaller job that waits would fit on them",
+}
+
+// losses lists them, the worst first.
+func (p *page) losses(all []Played) {
+	p.say("## Where Caravan loses, and why\n")
+	var list []loss
+	cells := kind(all, KindHeadline, KindTraces)
+	for i := range cells {
+		list = append(list, cells[i].losses()...)
+	}
+	if len(list) == 0 {
+		p.say("Nowhere, by more than 2 %% and beyond the 95 %% interval of the paired difference.\n")
+	} else {
+		p.say("All metrics on which another of the policies is better by more than 2 %% (of stranded GPUs and\nutilisation: half a point), beyond the 95 %% interval of the paired difference; the best one each time.\n")
+		slices.SortStableFunc(list, func(a, b loss) int { return cmp.Compare(b.by.Mean, a.by.Mean) })
+		rows := [][]string{{"comparison", "metric", "caravan", "better", "difference"}}
+		keys := map[string]bool{}
+		for _, l := range list {
+			f := figureOf(l.key)
+			keys[l.key] = true
+			rows = append(rows, []string{l.cell, f.name, f.text(l.is), fmt.Sprintf("%s: %s", l.other, f.text(l.was)), fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*l.by.Mean, 100*l.by.Low, 100*l.by.High)})
+		}
+		p.table(rows)
+		for _, f := range figures {
+			if keys[f.key] {
+				p.say("- *%s*: %s.", f.name, because[f.key])
+			}
+		}
+		p.say("")
+	}
+	worst := worstParts(cells)
+	if len(worst) == 0 {
+		p.say("No size class and no tenant with 100 jobs or more has a mean completion time above 1.05 times\nits own under `backfill`.\n")
+		return
+	}
+	p.say("Size classes and tenants with 100 jobs or more whose mean completion time is above 1.05 times\ntheir own under `backfill`: %s.\n", strings.Join(worst, "; "))
+}
+
+// losses are those of one comparison.
+func (p *Played) losses() []loss {
+	var out []loss
+	for _, f := range figures {
+		if because[f.key] == "" {
+			continue
+		}
+		var found loss
+		for _, other := range p.Cell.Policies {
+			if other == caravan {
+				continue
+			}
+			d := sim.Paired(p.values(caravan, f.key), p.values(other, f.key))
+			base := p.mean(other, f.key)
+			if f.more {
+				d = sim.Interval{Mean: -d.Mean, Low: -d.High, High: -d.Low}
+			}
+			least := 0.02 * base
+			if f.more || f.key == stranded {
+				least = 0.005
+			}
+			if base == 0 || d.Low <= 0 || d.Mean <= least {
+				continue
+			}
+			if by := d.Mean / base; by > found.by.Mean {
+				found = loss{p.Cell.name(), f.key, other, p.mean(caravan, f.key), base, sim.Interval{Mean: by, Low: d.Low / base, High: d.High / base}}
+			}
+		}
+		if found.other != "" {
+			out = append(out, found)
+		}
+	}
+	return out
+}
+
+// share are the jobs of a size class or a tenant, over all seeds.
+type share struct {
+	jobs int
+	sum  float64
+}
+
+// shares are a policy's, by size class or queue.
+func (p *Played) shares(policy string) (names []string, out map[string]share) {
+	out = map[string]share{}
+	for i := range p.Results {
+		r := &p.Results[i]
+		if r.Policy != policy {
+			continue
+		}
+		add := func(prefix string, list []sim.Part) {
+			for _, one := range list {
+				name := prefix + one.Name
+				s, known := out[name]
+				if !known {
+					names = append(names, name)
+				}
+				s.jobs += one.Jobs
+				s.sum += float64(one.Jobs) * one.JCTMean
+				out[name] = s
+			}
+		}
+		add("", r.Metrics.Sizes)
+		add("tenant ", r.Metrics.Queues)
+	}
+	return names, out
+}
+
+// enough is how many jobs a class must have for its figure to count.
+const enough = 100
+
+// worstParts are the classes that are worse off than under backfill.
+func worstParts(cells []Played) []string {
+	var out []string
+	for i := range cells {
+		names, was := cells[i].shares(backfill)
+		_, is := cells[i].shares(caravan)
+		for _, name := range names {
+			a, b := is[name], was[name]
+			if b.jobs >= enough && a.jobs > 0 && a.sum/float64(a.jobs) > 1.05*b.sum/float64(b.jobs) {
+				out = append(out, fmt.Sprintf("%s, %s (× %.2f)", cells[i].Cell.name(), className(name), a.sum/float64(a.jobs)/(b.sum/float64(b.jobs))))
+			}
+		}
+	}
+	return out
+}
+
+func className(name string) string {
+	if strings.HasPrefix(name, "tenant ") {
+		return name
+	}
+	return name + " GPUs"
+}
+
+// parts shows size classes and tenants.
+func (p *page) parts(all []Played) {
+	p.say("## By size of gang and by tenant\n")
+	p.say("Mean completion time over all seeds, and its ratio to `backfill`'s; classes of fewer than %d jobs\nare left out.\n", enough)
+	for _, c := range kind(all, KindHeadline) {
+		names, base := c.shares(backfill)
+		rows := [][]string{{c.Cell.name(), "jobs"}}
+		rows[0] = append(rows[0], c.Cell.Policies...)
+		for _, name := range names {
+			was := base[name]
+			if was.jobs < enough {
+				continue
+			}
+			row := []string{className(name), fmt.Sprint(was.jobs)}
+			for _, policy := range c.Cell.Policies {
+				_, of := c.shares(policy)
+				s := of[name]
+				m := s.sum / float64(max(1, s.jobs))
+				row = append(row, fmt.Sprintf("%s (× %.2f)", span(m), m/(was.sum/float64(was.jobs))))
+			}
+			rows = append(rows, row)
+		}
+		if len(rows) > 1 {
+			p.table(rows)
+		}
+	}
+}
