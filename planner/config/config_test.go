@@ -104,6 +104,8 @@ policy {
     queues   = ["dev"]
     max_gpus = 2
     max_run  = "3h"
+    reserve  = "2.5%"
+    lend     = true
   }
   deadline {
     margin = "90s"
@@ -160,7 +162,7 @@ func TestParseFull(t *testing.T) {
 		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}, Replace: queue.Replace{KeepFor: 30 * time.Minute, SparesPer: "row", Spares: 2},
 			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
 			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5},
-			Interactive: queue.Interactive{Classes: []string{"now"}, Queues: []string{"dev"}, MaxGPUs: 2, MaxRun: 3 * time.Hour}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25},
+			Interactive: queue.Interactive{Classes: []string{"now"}, Queues: []string{"dev"}, MaxGPUs: 2, MaxRun: 3 * time.Hour, ReserveShare: 0.025, Lend: true}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25},
 			FTF: queue.FTF{Fairness: 0.5, Lease: 11 * time.Minute}, MaxMin: queue.MaxMin{Round: 7 * time.Minute}, Burst: burst.Policy{}.WithDefaults()}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
 		Trouble:   Trouble{SickGPU: time.Minute, MissingGPU: 10 * time.Minute},
@@ -247,6 +249,8 @@ func TestParseFaults(t *testing.T) {
 		"no patience":     {src: "policy {\n caravan {\n patience = 0\n }\n}", want: []string{`c.hcl:3: policy.caravan.patience is 0: want more than 0, at most 1000`}},
 		"interactive too much": {src: "policy {\n interactive {\n classes = [\"\"]\n queues = [\"a//b\"]\n max_gpus = 0\n max_run = \"0s\"\n }\n}", want: []string{
 			`c.hcl:3: policy.interactive.classes is ""`, `c.hcl:4: policy.interactive.queues is "a//b"`, `c.hcl:5: policy.interactive.max_gpus is 0: want 1 to 64`, `c.hcl:6: policy.interactive.max_run is "0s"`}},
+		"a reserve for nobody":       {src: "policy {\n interactive {\n reserve = 4\n lend = true\n }\n}", want: []string{`c.hcl:3: policy.interactive.reserve is 4: say by policy.interactive.classes or queues`, `c.hcl:4: policy.interactive.lend is true: want policy.preempt.enabled`}},
+		"a reserve of too much":      {src: "policy {\n interactive {\n reserve = \"101%\"\n }\n}", want: []string{`c.hcl:3: policy.interactive.reserve is "101%": want a number of GPUs, 0 to 1048576, or a part of all like "5%"`}},
 		"no queues of service":       {src: "policy {\n las {\n thresholds_gpu_hours = []\n }\n}", want: []string{`policy.las.thresholds_gpu_hours is 0: want 1 to 16 numbers`}},
 		"no levels":                  {src: "levels = []", want: []string{"want 1 to 16"}},
 		"level block of no level":    {src: "level \"rak\" {}", want: []string{"c.hcl:1: level[rak]", `did you mean "rack"?`}},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,8 @@ type fileInteractive struct {
 	Queues  *[]string `hcl:"queues,optional"`
 	MaxGPUs *int      `hcl:"max_gpus,optional"`
 	MaxRun  *string   `hcl:"max_run,optional"`
+	Reserve *string   `hcl:"reserve,optional"`
+	Lend    *bool     `hcl:"lend,optional"`
 }
 
 type fileTimeslice struct {
@@ -73,6 +76,8 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 		set(&p.Interactive.Queues, i.Queues)
 		set(&p.Interactive.MaxGPUs, i.MaxGPUs)
 		l.duration(&p.Interactive.MaxRun, i.MaxRun, "policy.interactive.max_run")
+		l.reserve(&p.Interactive, i.Reserve)
+		set(&p.Interactive.Lend, i.Lend)
 	}
 	if f.Timeslice != nil {
 		l.duration(&p.Timeslice.Quantum, f.Timeslice.Quantum, "policy.timeslice.quantum")
@@ -99,6 +104,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 		l.fault("policy.caravan.patience", n, fmt.Sprintf("want more than 0, at most %d: how many times as long as it is predicted to need a job is passed by others", queue.MaxPatience))
 	}
 	l.checkInteractive(&p.Interactive)
+	l.checkReserve(p)
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)
 	last := 0.0
 	for _, t := range p.LAS.Thresholds {
@@ -119,6 +125,40 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	}
 	l.between("policy.ftf.lease", p.FTF.Lease, queue.MinLease, queue.MaxLease)
 	l.between("policy.maxmin.round", p.MaxMin.Round, queue.MinLease, queue.MaxLease)
+}
+
+// reserve reads a number of GPUs, or a part of all in per cent.
+func (l *loader) reserve(i *queue.Interactive, text *string) {
+	if text == nil {
+		return
+	}
+	i.Reserve, i.ReserveShare = 0, 0
+	if number, percent := strings.CutSuffix(*text, "%"); percent {
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err == nil && n >= 0 && n <= 100 {
+			i.ReserveShare = n / 100
+			return
+		}
+	} else if n, err := strconv.Atoi(*text); err == nil && n >= 0 && n <= queue.MaxInteractiveReserve {
+		i.Reserve = n
+		return
+	}
+	l.fault("policy.interactive.reserve", *text, fmt.Sprintf("want a number of GPUs, 0 to %d, or a part of all like \"5%%\"", queue.MaxInteractiveReserve))
+}
+
+// checkReserve finds a reserve that would do nothing.
+func (l *loader) checkReserve(p *queue.Policy) {
+	i := &p.Interactive
+	reserves := i.Reserve > 0 || i.ReserveShare > 0
+	if reserves && !i.Any() {
+		l.fault("policy.interactive.reserve", i.Reserve, "say by policy.interactive.classes or queues whose jobs are interactive, or leave it out")
+	}
+	if i.Lend && !reserves {
+		l.fault("policy.interactive.lend", i.Lend, "want policy.interactive.reserve beside it")
+	}
+	if i.Lend && !p.Preempt.Enabled {
+		l.fault("policy.interactive.lend", i.Lend, "want policy.preempt.enabled: what is lent comes back when others give way")
+	}
 }
 
 func (l *loader) checkInteractive(i *queue.Interactive) {

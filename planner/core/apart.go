@@ -20,6 +20,7 @@ func (c *cycle) setApart() {
 		return
 	}
 	a := c.openAhead()
+	c.sizeReserve()
 	c.uses = make([]model.ReservationUse, len(c.apart))
 	shares := map[int]*share{}
 	for i := range c.apart {
@@ -178,6 +179,9 @@ func (c *cycle) apartFor(j *model.Job) (queue string) {
 			queue = q
 		}
 	}
+	if queue == "" && slices.Contains(c.queuesApart, interactiveQueue) && c.usesReserve(j) {
+		return interactiveQueue
+	}
 	return queue
 }
 
@@ -244,7 +248,7 @@ func (c *cycle) notBefore(g *gang) string {
 		case r.Kind == model.ReserveMaintenance && begins > r.Lead && begins < g.runs && g.runs < eternity:
 			names = append(names, fmt.Sprintf("maintenance %s from %s on, before which it would not end", r.Name, clock(r.From, c.now)))
 		case r.Kind == model.ReserveCapacity && begins < g.runs && !below(g.queue, r.Queue):
-			names = append(names, fmt.Sprintf("%s kept for queue %s", plural(r.GPUs, "GPU"), r.Queue))
+			names = append(names, fmt.Sprintf("%s kept for %s", plural(r.GPUs, "GPU"), queueWords(r.Queue)))
 		}
 	}
 	return strings.Join(names, " and ")

@@ -45,10 +45,13 @@ func (a *ahead) keepCapacity(shares map[int]*share) {
 		use.GPUs, use.Used = s.r.GPUs, count(s.used)
 		for _, node := range s.nodes {
 			if mask := s.kept[node]; mask != 0 {
-				a.book(node, booking{from: s.from, until: s.until, claim: topo.Claim{GPUs: mask}, name: "what is kept for queue " + s.r.Queue, queue: s.r.Queue})
+				a.book(node, booking{from: s.from, until: s.until, claim: topo.Claim{GPUs: mask}, name: "what is kept for " + queueWords(s.r.Queue), queue: s.r.Queue})
 			}
 		}
 		use.Reason = fmt.Sprintf("queue %s uses %d of them, %d are free for it", s.r.Queue, use.Used, s.free)
+		if s.r.Queue == interactiveQueue {
+			use.Reason = fmt.Sprintf("interactive jobs use %d of them, %d are free for them", use.Used, s.free)
+		}
 		switch missing := s.r.GPUs - use.Used - s.free; {
 		case s.left > 0:
 			use.Reason += fmt.Sprintf("; %d of %d are not there: keep fewer, or on more nodes", s.left, s.r.GPUs)
@@ -169,6 +172,9 @@ func (a *ahead) fill(s *share, others []share) {
 	}
 	slices.SortStableFunc(order, func(x, y int32) int {
 		inX, inY := bits.OnesCount64(s.used[x]), bits.OnesCount64(s.used[y])
+		if s.r.Queue == interactiveQueue {
+			return cmp.Compare(bits.OnesCount64(free(x)), bits.OnesCount64(free(y)))
+		}
 		return cmp.Or(cmp.Compare(bits.OnesCount64(free(y))+inY, bits.OnesCount64(free(x))+inX), cmp.Compare(inY, inX))
 	})
 	take := func(node int32, mask uint64) int {
@@ -176,6 +182,11 @@ func (a *ahead) fill(s *share, others []share) {
 		s.kept[node] |= mask
 		s.left -= bits.OnesCount64(mask)
 		return bits.OnesCount64(mask)
+	}
+	if s.r.Queue == interactiveQueue {
+		for _, node := range order {
+			s.free += take(node, free(node))
+		}
 	}
 	for _, spare := range []bool{true, false} {
 		for _, node := range order {
@@ -237,7 +248,7 @@ func lowestOf(mask uint64, n int) (out uint64) {
 func (a *ahead) maskOf(node int32, queue string) (mask uint64) {
 	for i := range a.c.held[node] {
 		h := &a.c.held[node][i]
-		if j := a.c.jobs[h.job]; j != nil && below(j.Queue, queue) {
+		if j := a.c.jobs[h.job]; j != nil && (below(j.Queue, queue) || queue == interactiveQueue && a.c.policy.Interactive.Is(j)) {
 			mask |= h.gpus
 		}
 	}

@@ -79,6 +79,9 @@ type cycle struct {
 	// the view of all at the beginning.
 	ahead  *ahead
 	opened int
+	// claimed counts the GPUs that interactive jobs have got of what others use of
+	// theirs.
+	claimed int
 	// uses is how the reservations stand, queuesApart the queues that capacity is
 	// kept for, guaranteed the jobs that go first, and evicting the maintenances for
 	// which what runs is stopped.
@@ -307,6 +310,7 @@ func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 // admitted takes note of a placement.
 func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decision) {
 	c.epoch++
+	c.noteClaim(j, g)
 	if g.landing != nil {
 		c.hasLanded(g.landing)
 	}

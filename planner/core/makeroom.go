@@ -196,7 +196,9 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 			if !c.outranks(j, victim) {
 				return false
 			}
-			policy = c.byClass(policy)
+			if policy = c.byClass(policy); c.claimsReserve(j) {
+				policy.MinRunTime = 0
+			}
 		}
 	}
 	return policy.Exempt(j, victim, c.now) == ""
@@ -238,6 +240,7 @@ func (c *cycle) placeInto(g *gang, f domainFit) (place.Result, bool) {
 // promise keeps a place for a gang from all who come later.
 func (c *cycle) promise(j *model.Job, g *gang, r place.Result) {
 	c.beginHolding()
+	c.noteClaim(j, g)
 	c.views[viewNow].Take(g.unit, r.Placed)
 	c.starts = append(c.starts, start{keyOf(j), c.claimsOf(g.unit, r.Placed), eternity})
 	for i := range r.Placed {

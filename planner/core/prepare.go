@@ -166,6 +166,7 @@ func (p *Prepared) setRest(s *model.Snapshot) {
 	p.setBurst(&s.Burst)
 	p.apart, p.apartNodes = slices.Clone(s.Reservations), nil
 	slices.SortFunc(p.apart, func(a, b model.Reservation) int { return strings.Compare(a.Name, b.Name) })
+	p.reserveInteractive()
 }
 
 // build derives everything from the nodes, jobs and allocs.

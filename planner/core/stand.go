@@ -254,6 +254,9 @@ func (c *cycle) outranks(j, victim *model.Job) bool {
 	if !c.policy.Preempt.Enabled || !interactive && (c.stands == nil || !c.policy.Preemptive()) || c.policy.Interactive.Protects(victim, c.now) {
 		return false
 	}
+	if interactive && c.claimsReserve(j) {
+		return true
+	}
 	tree := c.queueTree()
 	if tree.Priority(j) < tree.Priority(victim) {
 		return false
@@ -273,7 +276,10 @@ func (c *cycle) outranks(j, victim *model.Job) bool {
 
 // outrankWords says why it does.
 func (c *cycle) outrankWords(j, victim *model.Job) string {
-	if c.policy.Interactive.Is(j) {
+	switch {
+	case c.claimsReserve(j):
+		return "somebody waits in front of it, and what is kept for interactive jobs is lent"
+	case c.policy.Interactive.Is(j):
 		return "somebody waits in front of it"
 	}
 	mine, theirs := c.standing(keyOf(j)).Why, c.standing(keyOf(victim)).Why

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,24 @@ type Interactive struct {
 	// MaxRun is for how long others may not displace it by their place in the
 	// order; 0 means DefaultInteractiveRun.
 	MaxRun time.Duration `json:"max_run_ns,omitempty"`
+	// Reserve is how many GPUs are kept for interactive jobs, those that they use
+	// included, and ReserveShare which part of the healthy ones instead, up to 1; both
+	// 0 is none. Lend: others may use them who can be preempted, and give them back
+	// whatever the priorities.
+	Reserve      int     `json:"reserve,omitempty"`
+	ReserveShare float64 `json:"reserve_share,omitempty"`
+	Lend         bool    `json:"lend,omitempty"`
+}
+
+// Reserves reports whether GPUs are kept for interactive jobs.
+func (i *Interactive) Reserves() bool { return i.Any() && (i.Reserve > 0 || i.ReserveShare > 0) }
+
+// Kept is how many of so many healthy GPUs are kept for interactive jobs.
+func (i *Interactive) Kept(healthy int) int {
+	if i.ReserveShare > 0 {
+		return int(math.Ceil(i.ReserveShare * float64(healthy)))
+	}
+	return i.Reserve
 }
 
 // The defaults of Interactive, and the most that it may say.
@@ -35,6 +54,7 @@ const (
 	DefaultInteractiveRun  = 8 * time.Hour
 	MaxInteractiveGPUs     = 64
 	MaxInteractiveRun      = 30 * 24 * time.Hour
+	MaxInteractiveReserve  = 1 << 20
 )
 
 // Validate reports every fault.
@@ -55,6 +75,12 @@ func (i Interactive) Validate() error {
 	}
 	if i.MaxRun < 0 || i.MaxRun > MaxInteractiveRun {
 		faults = append(faults, fmt.Errorf("%w: interactive.max_run %s: want 0 to %s", ErrPolicy, i.MaxRun, MaxInteractiveRun))
+	}
+	if i.Reserve < 0 || i.Reserve > MaxInteractiveReserve {
+		faults = append(faults, fmt.Errorf("%w: interactive.reserve %d: want 0 to %d GPUs", ErrPolicy, i.Reserve, MaxInteractiveReserve))
+	}
+	if !(i.ReserveShare >= 0 && i.ReserveShare <= 1) { // NaN too
+		faults = append(faults, fmt.Errorf("%w: interactive.reserve_share %g: want 0 to 1", ErrPolicy, i.ReserveShare))
 	}
 	return errors.Join(faults...)
 }
