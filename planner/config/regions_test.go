@@ -33,6 +33,21 @@ func TestRegions(t *testing.T) {
 	}
 }
 
+func TestFederationExample(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/regions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```hcl federation\n(.*?)```").FindStringSubmatch(string(doc))
+	if block == nil {
+		t.Fatal("docs/regions.md has no example of a federation")
+	}
+	got, err := Parse([]byte(block[1]), "regions.md", noEnv, noRead)
+	if err != nil || !cmp.Equal(got.Federation, []string{"eu", "us"}) || got.Nomad.Region != "eu" {
+		t.Errorf("federation %q from region %q, %v; want eu and us from eu", got.Federation, got.Nomad.Region, err)
+	}
+}
+
 func TestRegionFaults(t *testing.T) {
 	src := `
 region "eu" { carbon = -1 }
