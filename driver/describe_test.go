@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -96,6 +97,16 @@ func TestDescribe(t *testing.T) {
 			want: func(t driver.TaskConfig, s *supervisor.Start) {
 				w := &s.Workload
 				w.Dir, w.User, w.Ulimits, w.PIDNamespace, w.MountNamespace = t.LocalDir(), "root", map[string]string{"nofile": "64:128"}, true, true
+			},
+		},
+		"a slice of a GPU": {
+			change: func(t *driver.TaskConfig) {
+				t.DeviceEnv = map[string]string{"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CARAVAN_GPU_SLICE": "GPU-1::2"}
+				maps.Copy(t.Env, t.DeviceEnv)
+			},
+			want: func(t driver.TaskConfig, s *supervisor.Start) {
+				s.Barrier.GPUs = []string{"GPU-1::2"}
+				s.Workload.Env = t.Environ()
 			},
 		},
 		"GPUs": {

@@ -158,7 +158,7 @@ func barrier(t driver.TaskConfig, c config.Task, cfg config.Plugin) supervisor.B
 	return supervisor.Barrier{
 		Planners: cfg.Planners, TLS: supervisor.TLS(cfg.PlannerTLS),
 		IdentityFile: identityFile(t),
-		JoinTimeout:  c.JoinTimeout, Address: address, Port: port, GPUs: gpus(t), Processes: c.Processes,
+		JoinTimeout:  c.JoinTimeout, Address: address, Port: port, GPUs: granted(t), Processes: c.Processes,
 	}
 }
 
@@ -228,7 +228,17 @@ const (
 	envNVIDIADevices = "NVIDIA_VISIBLE_DEVICES"
 	envROCmDevices   = "ROCR_VISIBLE_DEVICES"
 	envBusIDs        = "CARAVAN_GPU_BUS_IDS"
+	envSlice         = "CARAVAN_GPU_SLICE"
 )
+
+// granted are the devices that Nomad has given the task, by their IDs: its GPUs, or
+// the slice of a GPU that others use too.
+func granted(t driver.TaskConfig) []string {
+	if slice := t.DeviceEnv[envSlice]; slice != "" {
+		return []string{slice}
+	}
+	return gpus(t)
+}
 
 // gpus are the UUIDs of the GPUs that the device plugin has reserved.
 func gpus(t driver.TaskConfig) []string {

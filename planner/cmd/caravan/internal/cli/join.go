@@ -147,7 +147,7 @@ func (a *app) joinOptions(j joinFlags) (join.Options, error) {
 		Namespace: firstOf(a.getenv("NOMAD_NAMESPACE"), "default"), Job: a.getenv("NOMAD_JOB_ID"), Group: a.getenv("NOMAD_GROUP_NAME"),
 		Index: number("NOMAD_ALLOC_INDEX", a.getenv("NOMAD_ALLOC_INDEX"), 1<<31-1), Alloc: a.getenv("NOMAD_ALLOC_ID"),
 		Interface: firstOf(j.iface, a.getenv("CARAVAN_INTERFACE")), Dir: firstOf(j.dir, a.getenv("CARAVAN_DIR")),
-		GPUs:        gpuList(a.getenv("NVIDIA_VISIBLE_DEVICES")),
+		GPUs:        gpuList(firstOf(a.getenv("CARAVAN_GPU_SLICE"), a.getenv("NVIDIA_VISIBLE_DEVICES"))),
 		Processes:   number("--processes", firstOf(j.processes, a.getenv("CARAVAN_PROCESSES")), 4096),
 		Port:        number("--port", firstOf(j.port, a.getenv("CARAVAN_PORT")), 65535),
 		Checkpoints: orList(j.checkpoints, a.getenv("CARAVAN_CHECKPOINTS"), ":"),

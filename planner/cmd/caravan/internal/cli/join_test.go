@@ -62,7 +62,11 @@ func TestJoin(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(env["NOMAD_ALLOC_DIR"], "caravan", join.EnvFile)); err != nil {
 		t.Error(err)
 	}
+	env["CARAVAN_GPU_SLICE"], env["NVIDIA_VISIBLE_DEVICES"] = "GPU-1::2", "GPU-1"
 	c = f.call(env, "", "join")
+	if diff := cmp.Diff([]string{"GPU-1::2"}, got.GPUs); diff != "" {
+		t.Errorf("a slice (-want +got):\n%s", diff)
+	}
 	if c.code != CodeOK || !strings.Contains(c.out, "rank 8 of 16, node 1 of 2: ") {
 		t.Errorf("exit code %d, output %q", c.code, c.out)
 	}
