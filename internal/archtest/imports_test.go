@@ -43,6 +43,9 @@ var layers = []layer{
 	{prefix: "autoscaler/pool", allowed: nil},
 	{prefix: "autoscaler/terraform", allowed: nil},
 	{prefix: "autoscaler/target", allowed: []string{"autoscaler/pool", "autoscaler/terraform", "planner/burstapi"}},
+	{prefix: "autoscaler/link", allowed: []string{"planner/httpapi"}},
+	{prefix: "autoscaler/apm", allowed: []string{"autoscaler/link", "planner/burstapi", "planner/core/model", "planner/httpapi"}},
+	{prefix: "autoscaler/strategy", allowed: []string{"autoscaler/link", "planner/burstapi"}},
 	{prefix: "autoscaler/cmd", allowed: []string{"autoscaler/"}},
 	{prefix: "planner/config", allowed: []string{"autoscaler/pool", "planner/core", "planner/gangspec"}},
 	{prefix: "planner/observe", allowed: []string{"planner/burstapi", "planner/core/model", "planner/core/feasible", "planner/core/queue", "planner/gangspec", "planner/rewrite", "planner/record", "planner/config", "devicegpu/topology"}},
@@ -82,7 +85,7 @@ var layers = []layer{
 	{prefix: "internal/budget", allowed: []string{"planner/core", "internal/budget"}},
 	{prefix: "e2e", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "e2e"}},
 	{prefix: "dist", stdOnly: true},
-	{prefix: "jobspecs", allowed: []string{"internal/", "planner/"}},
+	{prefix: "jobspecs", allowed: []string{"autoscaler/", "internal/", "jobspecs", "planner/"}},
 }
 
 type listed struct {
