@@ -2,6 +2,8 @@ package config
 
 import (
 	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -126,5 +128,29 @@ func TestBurstFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The document's examples are what it says.
+func TestBurstDocument(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/burst.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := map[string]string{}
+	for _, m := range regexp.MustCompile("(?s)```hcl (\\w+)\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
+		examples[m[1]] = m[2]
+	}
+	c, err := Parse([]byte(examples["config"]), "c.hcl", noEnv, reads(map[string]string{"pools.hcl": examples["pools"]}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, plain := c.Policy.Burst, Default().Policy.Burst
+	shown.WaitOver, shown.WaitGPUs, shown.WaitPrice, shown.MaxNodes, shown.MaxPricePerHour, shown.CarbonPrice = 0, 0, 0, 0, 0, 0
+	if diff := cmp.Diff(plain, shown); diff != "" {
+		t.Errorf("it does not show the defaults (-default +shown):\n%s", diff)
+	}
+	if p := c.Burst.Pools.Pools; len(p) != 1 || p[0].JoinTimeout != 15*time.Minute {
+		t.Errorf("pools = %+v", p)
 	}
 }

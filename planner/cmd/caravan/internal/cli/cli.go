@@ -168,7 +168,7 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.queuesCommand(), a.reservationsCommand(), a.releaseCommand(), a.joinCommand())
+	add("jobs", a.runCommand(), a.planCommand(), a.validateCommand(), a.explainCommand(), a.statusCommand(), a.queueCommand(), a.queuesCommand(), a.reservationsCommand(), a.poolsCommand(), a.releaseCommand(), a.joinCommand())
 	add("jobs", a.suspendCommand(), a.resumeCommand(), a.requeueCommand())
 	add("jobs", a.promoteCommand(), a.rollbackCommand())
 	add("cluster", a.topologyCommand(), a.decideCommand(), a.snapshotCommand(), a.replayCommand(), a.defragCommand())

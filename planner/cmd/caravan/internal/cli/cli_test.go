@@ -78,6 +78,8 @@ func TestCommands(t *testing.T) {
 		"reservations":           {args: []string{"reservations"}, wantOut: []string{"tonight", "maintenance", "planned", "2 nodes will be empty by then"}},
 		"explain --unblock":      {args: []string{"explain", "big", "--unblock"}, wantOut: []string{"stopping x would make room in node n1; that costs 2 GPU-minutes"}},
 		"explain --unblock none": {args: []string{"explain", "train-gang", "--unblock"}, wantOut: []string{"Nothing that could be stopped would let it start"}},
+		"pools":                  {args: []string{"pools"}, wantOut: []string{"1 node there", "10.00 EUR", "17.32 EUR", "it is late here", "idle for 6m0s"}},
+		"pools as JSON":          {args: []string{"pools", "--json"}, wantOut: []string{`"market": "spot"`}},
 		"reservations as JSON":   {args: []string{"reservations", "--json"}, wantOut: []string{`"state": "planned"`}},
 		"reservations set":       {stdin: "reservation \"tonight\" {}", args: []string{"reservations", "set", "-"}, wantOut: []string{"1 reservation: tonight", "caravan reservations reset"}},
 		"reservations reset":     {args: []string{"reservations", "reset"}, wantOut: []string{"the planner's file"}},

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/jobhcl"
+	"github.com/caravan-sched/caravan/planner/burstapi"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -65,6 +66,9 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	f.answers["GET /caravan/v1/unblock/default/big"] = httpapi.UnblockResult{Unblock: &model.Unblock{Stop: []model.JobName{{ID: "x"}}, Reason: "stopping x would make room in node n1; that costs 2 GPU-minutes"}}
 	f.answers["GET /caravan/v1/unblock/default/train-gang"] = httpapi.UnblockResult{}
 	f.answers["GET /caravan/v1/reservations"] = []model.ReservationUse{{Name: "tonight", Kind: model.ReserveMaintenance, State: "planned", Nodes: 2, Reason: "2 nodes will be empty by then"}}
+	f.answers["GET /caravan/v1/burst"] = burstapi.Answer{Leader: true, Pools: []burstapi.Pool{{Name: "eu", Wanted: 1, Present: 1, Why: "1 node there", PricePerNodeHour: 10, Currency: "EUR",
+		Purchases: []burstapi.Purchase{{ID: "eu-1", Gang: "default/m", Nodes: 1, Market: burstapi.Spot, PricePerNodeHour: 4, CostEstimate: 17.32, State: burstapi.Present, Why: "it is late here"}},
+		GiveBack:  []burstapi.GiveBack{{Name: "eu-1-0", Why: "idle for 6m0s"}}, Nodes: []burstapi.Node{{Name: "eu-1-0", State: burstapi.GivingBack, Ready: true}}}}}
 	settings := httpapi.Settings{Policy: httpapi.PolicySetting{Policy: core.Policy{Order: "fairshare"}, HalfLife: 24 * time.Hour}, Queues: httpapi.QueuesSetting{Queues: []model.Queue{{Path: "a"}}}}
 	f.answers["GET /caravan/v1/settings"] = settings
 	settings.Policy.Set = &httpapi.SettingText{At: now.Add(-time.Minute)}

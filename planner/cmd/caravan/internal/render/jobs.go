@@ -172,6 +172,9 @@ func Explain(w io.Writer, s Style, e httpapi.Explain) error {
 	if err := g.write(w, ""); err != nil {
 		return err
 	}
+	if err := burst(w, e.Detail.Burst); err != nil {
+		return err
+	}
 	if err := placement(w, s, e.Placement); err != nil {
 		return err
 	}

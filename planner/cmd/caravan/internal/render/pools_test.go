@@ -1,0 +1,48 @@
+package render
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caravan-sched/caravan/planner/burstapi"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+func TestPools(t *testing.T) {
+	tests := map[string]struct {
+		answer burstapi.Answer
+		want   []string
+	}{
+		"none":         {burstapi.Answer{Leader: true}, []string{"No pools."}},
+		"of a standby": {burstapi.Answer{Why: "this planner does not lead", Pools: []burstapi.Pool{{Name: "eu"}}}, []string{"Nobody is to act on this: this planner does not lead.", "eu"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			if err := Pools(&b, Style{}, test.answer); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(b.String(), want) {
+					t.Errorf("wrote %q, want %q", b.String(), want)
+				}
+			}
+		})
+	}
+}
+
+func TestBurstOffers(t *testing.T) {
+	var b strings.Builder
+	if err := burst(&b, &model.BurstChoice{Offers: []model.BurstOffer{{Pool: "eu", Market: "spot", Nodes: 2, Cost: 17.322}, {Shares: "eu-1", Nodes: 2, Against: "too late"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"eu spot", "17.32", "purchase eu-1", "too late"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("wrote %q, want %q", b.String(), want)
+		}
+	}
+	b.Reset()
+	if err := burst(&b, nil); err != nil || b.Len() > 0 {
+		t.Errorf("wrote %q of nothing", b.String())
+	}
+}
