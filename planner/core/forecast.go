@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,9 @@ func (a *ahead) foresee(j *model.Job, g *gang, w who) outlook {
 		o.basis, o.claims = "unknown: "+a.unknown(g, tries > 0), nil
 		return o
 	}
+	if a.c.terse {
+		return o
+	}
 	if len(o.claims) > 0 && o.in.path == "" {
 		o.in = a.c.fitAround(o.claims)
 	}
@@ -125,16 +129,15 @@ func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]cl
 			nodes = append(nodes, node)
 		}
 	}
-	left, rows := part.Count, map[int32]topo.Row{}
+	left, shown := part.Count, a.c.scratch.counts(e.State.Len())
 	put := func(node int32, limit uint64) {
-		before, known := rows[node]
-		if !known {
-			before = a.rowOf(node, at, g.runs, w)
-			e.State.Try(node, before)
+		if shown[node] == 0 {
+			e.State.Try(node, a.rowOf(node, at, g.runs, w))
+			shown[node] = 1
 		}
+		before := *e.State.Row(node)
 		left -= e.PutInto(part.Request, node, left, limit)
 		after := *e.State.Row(node)
-		rows[node] = after
 		claim := topo.Claim{GPUs: before.GPUs &^ after.GPUs, Resources: minus(before.Free, after.Free), Ports: part.Request.Ports}
 		if after.GPUs != before.GPUs || after.Free != before.Free {
 			claims = append(claims, claimOn{node, claim})
@@ -145,7 +148,7 @@ func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]cl
 			if left == 0 {
 				break
 			}
-			if fresh := a.baseAt(node, at).GPUs &^ a.baseAt(node, 0).GPUs; fresh != 0 {
+			if fresh := a.baseAt(node, at).GPUs &^ a.baseAt(node, 0).GPUs; bits.OnesCount64(fresh) >= part.Request.GPUs {
 				put(node, fresh)
 			}
 		}
@@ -158,6 +161,9 @@ func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]cl
 		for _, limit := range a.limits(node, island) {
 			put(node, limit)
 		}
+	}
+	for _, node := range nodes {
+		shown[node] = 0
 	}
 	return claims, left == 0
 }
@@ -272,6 +278,9 @@ func span(d time.Duration) string {
 
 // unknown says why it is not known when a gang starts.
 func (a *ahead) unknown(g *gang, tried bool) string {
+	if a.c.terse {
+		return ""
+	}
 	if tried {
 		return "each of its groups will have room, but not all of them together as far as can be seen"
 	}
@@ -349,7 +358,11 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 		w.reason += fmt.Sprintf("; starts by %s at the latest, to meet its deadline", clock(by, c.now))
 		return
 	}
-	w.detail.Start, w.detail.Basis = at, "when "+o.basis
+	w.detail.Start = at
+	if c.terse {
+		return
+	}
+	w.detail.Basis = "when " + o.basis
 	w.reason += fmt.Sprintf("; starts about %s in %s when %s", clock(at, c.now), domainName(o.in.level, o.in.path), o.basis)
 }
 

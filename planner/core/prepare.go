@@ -96,6 +96,8 @@ type Prepared struct {
 	speeds map[jobKey]knownSpeed
 	// accounts is what jobs use, by queue; nil where there are no queues.
 	accounts *accounts
+	// terse: plans leave out why gangs wait.
+	terse bool
 	// scratch is what decisions use again.
 	scratch scratch
 }
@@ -234,6 +236,11 @@ func gangOf(j *model.Job) model.Gang {
 	}
 	return j.Gang
 }
+
+// Terse leaves out of plans from now on why gangs wait and what they lack, which
+// nobody reads while a cluster is simulated. What is decided, and when gangs are
+// expected to start, is the same.
+func (p *Prepared) Terse() { p.terse = true }
 
 // Decide makes the plan for a moment. It changes nothing: to carry on from the
 // plan, apply what came of it.

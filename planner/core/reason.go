@@ -214,6 +214,9 @@ func countList(counts map[string]int) string {
 }
 
 func (c *cycle) behindReason(g *gang) string {
+	if c.terse {
+		return ""
+	}
 	names := make([]string, 0, len(c.holds))
 	for i, h := range c.holds {
 		if i == maxNames {

@@ -225,7 +225,7 @@ func (c *cycle) tellStanding(t *turn) {
 	}
 	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
 	t.d.Forgets = standing.Forgets && t.d.Action == model.ActionAdmit
-	if standing.Why != "" {
+	if standing.Why != "" && !(c.terse && t.d.Action == model.ActionWait) {
 		t.d.Reason += "; its place in the order: " + standing.Why
 	}
 }

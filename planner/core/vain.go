@@ -75,7 +75,7 @@ func (c *cycle) lookForVictims() {
 
 // seed takes over what was asked in vain.
 func (v *vain) seed(y *yield) {
-	if v.known {
+	if v.failed != nil {
 		y.failed, y.searches = v.failed, max(0, y.searches-v.searches)
 	}
 }

@@ -116,8 +116,10 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	if !why.never() {
 		part = g.blocker(truth)
 	}
-	w.detail.Filtered = truth.Filtered(g.unit.Parts[part].Request)
-	w.detail.FreeGPUs = c.freeGPUs(truth, g)
+	if !c.terse {
+		w.detail.Filtered = truth.Filtered(g.unit.Parts[part].Request)
+		w.detail.FreeGPUs = c.freeGPUs(truth, g)
+	}
 	if why.code != "" && !g.astray && c.startShort(j, g) {
 		return wait{}
 	}
@@ -161,13 +163,16 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 		c.findUnblock(j, g)
 	}
 	kept := c.keep(j, g, why)
+	w.detail.Held = c.nodeIDs(kept.nodes)
+	if c.terse {
+		return w
+	}
 	best := kept.in
 	if best.hi == 0 {
 		best = c.bestDomain(c.truth(), g)
 	}
 	c.refine(c.truth(), g, &best)
 	w.detail.MembersFit, w.detail.Level, w.detail.Domain = best.fit, best.level, best.path
-	w.detail.Held = c.nodeIDs(kept.nodes)
 	w.reason = c.waitReason(j, g, w.detail.Code, best, kept, why)
 	return w
 }

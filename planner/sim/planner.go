@@ -54,6 +54,7 @@ func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler,
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
+	p.prepared.Terse()
 	return p, nil
 }
 

@@ -1,6 +1,9 @@
 package place
 
-import "github.com/caravan-sched/caravan/planner/core/topo"
+import (
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
+)
 
 // Most counts the members of a unit that fit at once into the nodes in [lo,
 // hi), which are those of domain or, if that is -1, one node; island: into one
@@ -93,10 +96,26 @@ func (e *Engine) FitRow(r *Request, node int32, row *topo.Row) topo.Fit {
 // PutInto places up to count members of a request on a node with only some of
 // its GPUs, takes what they need, and says how many.
 func (e *Engine) PutInto(r *Request, node int32, count int, gpus uint64) int {
-	n := min(count, int(e.FitOn(r, node, gpus).Members))
+	f := e.FitOn(r, node, gpus)
+	n := min(count, int(f.Members))
+	if n == 0 {
+		return 0
+	}
+	if all := int(f.GPUs); r.GPUs > 0 && !r.shares && all == n*r.GPUs {
+		// They take all there is: there is nothing to choose.
+		claim := e.Catalog.claim(r, node)
+		claim.GPUs = e.State.Row(node).GPUs & gpus & e.Catalog.Usable(r, node)
+		claim.Resources = times(claim.Resources, n)
+		e.State.Take(node, claim)
+		return n
+	}
 	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{Request: r, Count: n}}}}
 	a.put(0, node, n, gpus)
 	return len(a.placed)
+}
+
+func times(r model.Resources, n int) model.Resources {
+	return model.Resources{CPUMHz: r.CPUMHz * n, Cores: r.Cores * n, MemoryMiB: r.MemoryMiB * n, DiskMiB: r.DiskMiB * n}
 }
 
 // Claim is what a placed member takes of its node.
