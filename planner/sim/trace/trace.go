@@ -50,15 +50,19 @@ var classes = [...]string{ClassFoundation, ClassFineTune, ClassSweep, ClassInter
 
 // The formats.
 const (
-	FormatITP   = "itp"
-	FormatGavel = "gavel"
-	FormatOpenB = "openb"
-	FormatSacct = "sacct"
-	FormatCSV   = "csv"
+	FormatITP      = "itp"
+	FormatGavel    = "gavel"
+	FormatOpenB    = "openb"
+	FormatSacct    = "sacct"
+	FormatCSV      = "csv"
+	FormatTiresias = "tiresias"
+	FormatHelios   = "helios"
 )
 
 // Formats are all of them.
-func Formats() []string { return []string{FormatITP, FormatGavel, FormatOpenB, FormatSacct, FormatCSV} }
+func Formats() []string {
+	return []string{FormatITP, FormatGavel, FormatOpenB, FormatSacct, FormatCSV, FormatTiresias, FormatHelios}
+}
 
 // ErrTrace is the error for a trace that cannot be used.
 var ErrTrace = errors.New("invalid trace")
@@ -212,6 +216,10 @@ func (o Options) parser() (parser, rune, error) {
 		return sacct{}, '|', nil
 	case FormatCSV:
 		return own{unit}, ',', nil
+	case FormatTiresias:
+		return tiresias{unit}, ',', nil
+	case FormatHelios:
+		return helios{unit}, ',', nil
 	}
 	return nil, 0, fmt.Errorf("%w: format %q: want one of %s", ErrTrace, o.Format, strings.Join(Formats(), ", "))
 }

@@ -49,6 +49,7 @@ type simSetup struct {
 type simFlags struct {
 	trace               traceFlags
 	gpus, perNode       int
+	maxJobs             int
 	cluster, queues     string
 	policies            []string
 	load                float64
@@ -100,6 +101,7 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
 	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is")
+	cmd.Flags().IntVar(&f.maxJobs, "max-jobs", trace.DefaultMost, "the most `jobs` of the trace that are kept in memory; of a longer one whole days are drawn")
 	cmd.Flags().IntVar(&f.workers, "workers", 0, "`number` of runs at once; 0 is one for each processor")
 	cmd.Flags().Float64Var(&f.sigma, "estimate-sigma", 1, "`error` of estimated run times, as the sigma of a lognormal factor; 0 is exact, -1 is none at all")
 	cmd.Flags().Float64Var(&f.elastic, "elastic", 0, "`part` of the whole-node jobs that can have half to twice the nodes they ask for, 0 to 1")
@@ -124,7 +126,7 @@ func (f *simFlags) addCluster(cmd *cobra.Command) {
 const pictured = 512
 
 func (a *app) simulate(ctx context.Context, f *simFlags) error {
-	jobs, rep, err := f.trace.read(a.env)
+	jobs, rep, err := f.trace.readAtMost(a.env, f.maxJobs)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ func TestSimulate(t *testing.T) {
 		"queues and a policy's file":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", own + ",fairshare", "--queues", queues, "--seeds", "1"}, wantOut: []string{"own.hcl", "fairshare"}},
 		"a wrong policy's file":         {args: []string{"simulate", "--trace", path, "--policies", queues}, wantCode: 1, wantErr: []string{"queues.hcl"}},
 		"no such queues":                {args: []string{"simulate", "--trace", path, "--queues", "/no/such"}, wantCode: 1, wantErr: []string{"read queues"}},
+		"more jobs than are kept":       {args: []string{"simulate", "--trace", path, "--gpus", "32", "--policies", "gang", "--seeds", "1", "--max-jobs", "11"}, wantOut: []string{"gang"}, wantErr: []string{"12 jobs are more than 11 (--max-jobs): 1 of its 2 days are used"}},
+		"no job is kept":                {args: []string{"simulate", "--trace", path, "--max-jobs", "0"}, wantCode: 1, wantErr: []string{"at most 0 jobs"}},
 		"a load of nothing":             {args: []string{"simulate", "--trace", path, "--load", "0"}, wantCode: 1, wantErr: []string{"load 0"}},
 		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},
 		"no such trace":                 {args: []string{"simulate", "--trace", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},

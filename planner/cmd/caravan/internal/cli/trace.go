@@ -98,6 +98,30 @@ func (f *traceFlags) read(env Env) ([]trace.Job, trace.Report, error) {
 	return jobs, rep, f.warn(env, rep)
 }
 
+// readAtMost reads whole days of it, with so many jobs at most, and says what was
+// left out.
+func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Report, error) {
+	in, err := f.open(env)
+	if err != nil {
+		return nil, trace.Report{}, err
+	}
+	defer in.Close()
+	o, err := f.options()
+	if err != nil {
+		return nil, trace.Report{}, err
+	}
+	jobs, kept, err := trace.Bounded(in, o, most, 1)
+	if err != nil {
+		return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
+	}
+	if kept.Whole < kept.Days {
+		if _, err := fmt.Fprintf(env.Stderr, "%s: %d jobs are more than %d (--max-jobs): %d of its %d days are used, drawn at random, with %d jobs\n", f.file, kept.Jobs, most, kept.Whole, kept.Days, kept.KeptJobs); err != nil {
+			return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
+		}
+	}
+	return jobs, kept.Report, f.warn(env, kept.Report)
+}
+
 func (f *traceFlags) warn(env Env, rep trace.Report) error {
 	if rep.Broken == 0 {
 		return nil
@@ -113,7 +137,7 @@ func (a *app) traceCommand() *cobra.Command {
 		Args:  args(0, 0, "a command"),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.traceDescribe(), a.traceConvert(), a.traceSample(), a.traceScale(), a.traceSynth(), a.traceCheckEvents())
+	cmd.AddCommand(a.traceDescribe(), a.traceConvert(), a.traceSample(), a.traceScale(), a.traceSynth(), a.traceImport(), a.traceCheckEvents())
 	return cmd
 }
 
