@@ -93,8 +93,9 @@ func TestErrorsOnEveryCall(t *testing.T) {
 			return http.StatusInternalServerError, answer
 		})
 		wantError(t, "Nomad: "+what, l.Scale(scale(1, sdk.ScaleDirectionUp), r.policy), "hold")
-		_, err := l.Status(r.policy)
-		wantError(t, "Nomad: "+what, err, "hold")
+		if s := r.status(l); s.Ready || !strings.Contains(s.Meta[target.MetaWhy], "hold") {
+			t.Errorf("Nomad: %s: status is %+v, want it not ready", what, s)
+		}
 		r.cluster.Fail(nil)
 	}
 	main := filepath.Join(r.dir, "main.tf")
@@ -105,8 +106,9 @@ func TestErrorsOnEveryCall(t *testing.T) {
 	if err := os.WriteFile(main, []byte("resource {"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.Status(r.policy)
-	wantError(t, "files that cannot be read", err, "state cannot be read")
+	if s := r.status(l); s.Ready || !strings.Contains(s.Meta[target.MetaWhy], "state cannot be read") {
+		t.Errorf("status is %+v, want it not ready since the state cannot be read", s)
+	}
 	wantError(t, "files that cannot be read", l.Scale(scale(1, sdk.ScaleDirectionUp), r.policy), "state cannot be read")
 	if err := os.WriteFile(main, append(whole, []byte("\nresource \"terraform_data\" \"network\" {}\n")...), 0o644); err != nil {
 		t.Fatal(err)

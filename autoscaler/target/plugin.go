@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,6 +76,8 @@ type worker struct {
 	lost    map[string]bool
 	blocked time.Time
 	pause   time.Duration
+	// reading is the look at the pool that is under way for Status.
+	reading *reading
 }
 
 var _ autoscaler.Target = (*Plugin)(nil)
@@ -235,142 +236,4 @@ func number(v any) (int, bool) {
 		return n, true
 	}
 	return 0, false
-}
-
-// Status implements the autoscaler's target interface.
-func (p *Plugin) Status(config map[string]string) (*sdk.TargetStatus, error) {
-	j, err := p.begin(config)
-	if err != nil {
-		return nil, fmt.Errorf("status: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), j.dir.Config().PlanLimit)
-	defer cancel()
-	if err := j.leader(ctx); err != nil {
-		return nil, fmt.Errorf("status of pool %s: %w", j.pool.Name, err)
-	}
-	see, err := j.look(ctx, j.dir.Nodes)
-	if errors.Is(err, terraform.ErrBusy) {
-		j.log.Debug("the directory is being applied", "by", err)
-		return &sdk.TargetStatus{Ready: false, Meta: map[string]string{MetaWhy: err.Error()}}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("status of pool %s: %w", j.pool.Name, err)
-	}
-	status := &sdk.TargetStatus{Ready: true, Meta: see.meta()}
-	status.Count = int64(see.ready())
-	j.worker.mu.Lock()
-	if j.worker.why != "" {
-		status.Meta[MetaWhy] = j.worker.why
-	}
-	j.worker.mu.Unlock()
-	if !j.worker.pass.TryLock() {
-		status.Ready = false
-		return status, nil
-	}
-	j.worker.pass.Unlock()
-	interrupted, err := j.dir.Interrupted()
-	if err != nil {
-		j.log.Warn("whether an apply was interrupted is not known", "error", err)
-	}
-	if !j.dryRun && (interrupted != nil || see.unsettled(j.planner != nil)) {
-		p.tidy(j)
-	}
-	return status, nil
-}
-
-// tidy starts a pass that finishes what is under way.
-func (p *Plugin) tidy(j *job) {
-	j.worker.mu.Lock()
-	defer j.worker.mu.Unlock()
-	now := p.now()
-	if now.Sub(j.worker.tidied) < j.settings.settle {
-		return
-	}
-	j.worker.tidied = now
-	p.tidying.Go(func() {
-		_, err := j.pass(context.Background(), p.now, noCount, 0, false)
-		if err != nil && !errors.Is(err, errUnderWay) && !errors.Is(err, terraform.ErrBusy) {
-			j.log.Error("what is under way could not be finished", "error", err)
-		}
-	})
-}
-
-// Wait returns when no pass is under way that Status has started.
-func (p *Plugin) Wait() { p.tidying.Wait() }
-
-// sight is what there is of a pool.
-type sight struct {
-	pool  string
-	state terraform.State
-	nodes map[string]machine
-	notes map[string]note
-}
-
-// look reads the state, Nomad, and our notes.
-func (j *job) look(ctx context.Context, state func(context.Context) (terraform.State, error)) (sight, error) {
-	s := sight{pool: j.pool.Name, notes: map[string]note{}}
-	var err error
-	if s.state, err = state(ctx); err != nil {
-		return s, err
-	}
-	bounded, cancel := context.WithTimeout(ctx, nomadLimit)
-	defer cancel()
-	if s.nodes, err = machines(bounded, j.nomad, j.pool); err != nil {
-		return s, err
-	}
-	if _, err := j.dir.ReadNote(notesName, &s.notes); err != nil {
-		j.log.Warn("what was noted of the nodes is lost; they have their time anew", "error", err)
-		s.notes = map[string]note{}
-	}
-	return s, nil
-}
-
-func (s sight) ready() int {
-	n := 0
-	for name, node := range s.state {
-		if !node.Tainted && s.nodes[name].Ready {
-			n++
-		}
-	}
-	return n
-}
-
-// unknown are nodes that say they belong to the pool, and Terraform does not know.
-func (s sight) unknown() []string {
-	var out []string
-	for key, m := range s.nodes {
-		if _, known := s.state[key]; !known && m.Lives {
-			out = append(out, fmt.Sprintf("%s (%s)", key, m.ID))
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// unsettled says whether a pass would find something to finish.
-func (s sight) unsettled(planned bool) bool {
-	for name, node := range s.state {
-		n, noted := s.notes[name]
-		if node.Tainted || !noted || !s.nodes[name].Ready || !n.Joined || planned && n.Purchase != "" && !n.Told {
-			return true
-		}
-	}
-	return false
-}
-
-func (s sight) meta() map[string]string {
-	m := map[string]string{MetaReady: strconv.Itoa(s.ready()), MetaComing: strconv.Itoa(len(s.state) - s.ready())}
-	if u := s.unknown(); len(u) > 0 {
-		m[MetaUnknown] = strings.Join(u, ", ")
-	}
-	var last time.Time
-	for _, n := range s.notes {
-		if n.Ordered.After(last) {
-			last = n.Ordered
-		}
-	}
-	if !last.IsZero() {
-		m[sdk.TargetStatusMetaKeyLastEvent] = strconv.FormatInt(last.UnixNano(), 10)
-	}
-	return m
 }
