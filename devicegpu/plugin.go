@@ -60,6 +60,8 @@ type Plugin struct {
 	inUse     map[string]time.Duration
 	// shared are the GPUs that are offered in slices.
 	shared map[string]shared
+	// environ reads a process's environment.
+	environ func(pid int) ([]byte, error)
 }
 
 // Option changes how the plugin works.
@@ -73,7 +75,7 @@ func WithSource(open func(nvml.Spec) (nvml.Source, error)) Option {
 // New makes the plugin. It does nothing until it is configured.
 func New(log hclog.Logger, options ...Option) *Plugin {
 	p := &Plugin{log: log, open: nvml.Open, exists: nodeExists, dir: ownDir(), now: time.Now,
-		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}, inUse: map[string]time.Duration{}, shared: map[string]shared{}}
+		reserved: map[string]time.Time{}, dividing: map[string]bool{}, divisions: map[string]topology.Division{}, inUse: map[string]time.Duration{}, shared: map[string]shared{}, environ: readEnviron}
 	for _, o := range options {
 		o(p)
 	}

@@ -63,13 +63,13 @@ func (p *Plugin) sendStats(before figures, send func([]device.GroupStats) error)
 		return before, nil
 	}
 	now := figures{time.Now(), samples}
-	if err := send(groupStats(inv, before, now)); err != nil {
+	if err := send(groupStats(inv, before, now, p.sliceUses(source, inv))); err != nil {
 		return now, fmt.Errorf("send statistics: %w", err)
 	}
 	return now, nil
 }
 
-func groupStats(inv nvml.Inventory, before, now figures) []device.GroupStats {
+func groupStats(inv nvml.Inventory, before, now figures, uses map[string]sliceUse) []device.GroupStats {
 	byID := map[string][]unit{}
 	for _, u := range units(inv) {
 		byID[u.driverID(inv)] = append(byID[u.driverID(inv)], u)
@@ -87,6 +87,7 @@ func groupStats(inv nvml.Inventory, before, now figures) []device.GroupStats {
 			if u.instance >= 0 {
 				g = nvml.GPU{MemoryMiB: g.Instances[u.instance].MemoryMiB}
 			}
+			s.SliceMemoryMiB, s.SliceUtilization = uses[u.id(inv)].memoryMiB, uses[u.id(inv)].busy
 			out[index[key]].Instances[u.id(inv)] = stats(g, before.of(s.UUID), s, now.at, now.at.Sub(before.at))
 		}
 	}
@@ -98,6 +99,7 @@ func groupStats(inv nvml.Inventory, before, now figures) []device.GroupStats {
 // that is some time past.
 func stats(g nvml.GPU, before, s nvml.Sample, at time.Time, past time.Duration) device.Stats {
 	out := device.Stats{Values: map[string]attr.Stat{}, Time: at}
+	var part *uint64 // of the memory, of a slice
 	add := func(name, unit, description string, value, of *uint64) {
 		if value == nil {
 			return
@@ -112,6 +114,11 @@ func stats(g nvml.GPU, before, s nvml.Sample, at time.Time, past time.Duration) 
 	add("Memory state", "MiB", "Memory used / memory of the GPU", s.MemoryUsedMiB, g.MemoryMiB)
 	add("GPU utilization", "%", "Time in the last sample period in which a kernel ran", s.GPUUtilization, nil)
 	add("Memory utilization", "%", "Time in the last sample period in which memory was read or written", s.MemoryUtilization, nil)
+	if g.Sharing != nil {
+		part = &g.Sharing.MemoryMiB
+	}
+	add("Slice memory", "MiB", "Memory used by the slice's own processes / its part of the GPU's", s.SliceMemoryMiB, part)
+	add("Slice utilization", "%", "Time in which kernels of the slice's own processes ran, lately", s.SliceUtilization, nil)
 	add("Encoder utilization", "%", "Time in the last sample period in which the encoder was in use", s.EncoderUtilization, nil)
 	add("Decoder utilization", "%", "Time in the last sample period in which the decoder was in use", s.DecoderUtilization, nil)
 	add("Power usage", "W", "Power drawn by the GPU and its board / limit in force", s.PowerW, g.PowerLimitW)

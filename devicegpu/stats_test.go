@@ -53,7 +53,7 @@ func TestStatsOfCounters(t *testing.T) {
 		{UUID: "GPU-0", NVLinkSentKiB: n(1024 + 10*1024), NVLinkReceivedKiB: n(5), Throttled: &[]string{}},
 		{UUID: "GPU-1", NVLinkSentKiB: n(7), Throttled: &[]string{"thermal", "power cap"}},
 	}}
-	got := groupStats(pairs(), before, now)[0].Instances
+	got := groupStats(pairs(), before, now, nil)[0].Instances
 	a, b := got["GPU-0"].Values, got["GPU-1"].Values
 	if s := a["NVLink sent"]; s.Int == nil || *s.Int != 5 || s.Unit != "MiB/s" {
 		t.Errorf("NVLink sent: %+v", s)

@@ -22,8 +22,8 @@ func Guard(source Source, limit time.Duration) Source {
 type guard struct {
 	source Source
 	limit  time.Duration
-	// looking, sampling and dividing are set while a call is under way.
-	looking, sampling, dividing atomic.Bool
+	// looking, sampling, dividing and listing are set while a call is under way.
+	looking, sampling, dividing, listing atomic.Bool
 }
 
 func (g *guard) Inventory() (Inventory, error) {
@@ -38,7 +38,7 @@ func (g *guard) Simulated() bool { return g.source.Simulated() }
 
 // Close leaves a source open that hangs: it would hang too.
 func (g *guard) Close() error {
-	if g.looking.Load() || g.sampling.Load() || g.dividing.Load() {
+	if g.looking.Load() || g.sampling.Load() || g.dividing.Load() || g.listing.Load() {
 		return fmt.Errorf("close GPU source: %w", ErrHangs)
 	}
 	return g.source.Close()

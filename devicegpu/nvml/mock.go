@@ -101,6 +101,8 @@ func fillSensors(dev *server.Device) {
 	dev.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, none }
 	dev.GetEncoderUtilizationFunc = func() (uint32, uint32, nvml.Return) { return 0, 0, none }
 	dev.GetDecoderUtilizationFunc = func() (uint32, uint32, nvml.Return) { return 0, 0, none }
+	dev.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, none }
+	dev.GetProcessUtilizationFunc = func(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) { return nil, none }
 	dev.GetDetailedEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (nvml.EccErrorCounts, nvml.Return) {
 		return nvml.EccErrorCounts{}, none
 	}

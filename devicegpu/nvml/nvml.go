@@ -144,6 +144,9 @@ type Sample struct {
 	NVLinkSentKiB, NVLinkReceivedKiB *uint64
 	// NVLinksActive counts the links that are up.
 	NVLinksActive *uint64
+	// SliceMemoryMiB and SliceUtilization are of the processes that have a slice of a
+	// shared GPU; sources leave them out.
+	SliceMemoryMiB, SliceUtilization *uint64
 	// Throttled says what keeps the clocks down, in words; empty is nothing.
 	Throttled *[]string
 }
