@@ -56,6 +56,8 @@ type Daemon struct {
 	gateway http.Handler
 	// stores are the records of the regions that are planned for, by name.
 	stores map[string]*record.Store
+	// parts are the regions, in the configuration's order.
+	parts []regional
 	// held are the locks of a federation's other regions.
 	held   []heldRegion
 	queues queues

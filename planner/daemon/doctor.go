@@ -51,17 +51,22 @@ const (
 // watchRights keeps looking until ctx ends.
 func (d *Daemon) watchRights(ctx context.Context) {
 	for ctx.Err() == nil {
-		checks := doctor.Rights(ctx, doctor.Patient{Client: d.client, Config: &d.cfg, Skew: d.clock.get})
 		wait := rightsEvery
 		var lacking []httpapi.Warning
-		for _, c := range checks {
-			switch c.Status {
-			case httpapi.CheckFail:
-				lacking = append(lacking, httpapi.Warning{Subject: "ACL", Text: c.Detail + "; " + c.Do})
-				d.log.Error("a right is lacking", "what", c.Detail, "what_to_do", c.Do)
-				wait = rightsRetry
-			case httpapi.CheckWarn:
-				wait = rightsRetry // Nomad does not answer
+		for _, r := range d.parts {
+			subject := "ACL"
+			if len(d.parts) > 1 {
+				subject = "region " + r.name + ": ACL"
+			}
+			for _, c := range doctor.Rights(ctx, doctor.Patient{Client: r.client, Config: &d.cfg, Skew: d.clock.get}) {
+				switch c.Status {
+				case httpapi.CheckFail:
+					lacking = append(lacking, httpapi.Warning{Subject: subject, Text: c.Detail + "; " + c.Do})
+					d.log.Error("a right is lacking", "in", subject, "what", c.Detail, "what_to_do", c.Do)
+					wait = rightsRetry
+				case httpapi.CheckWarn:
+					wait = rightsRetry // Nomad does not answer
+				}
 			}
 		}
 		if ctx.Err() == nil {

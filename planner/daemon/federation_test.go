@@ -33,7 +33,10 @@ func eachWorld(t *testing.T, test func(w world)) {
 		names = append(names, devcluster.BackendNomad)
 	}
 	for _, name := range names {
-		t.Run(name, func(t *testing.T) { test(newWorld(t, name)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time they wait
+			test(newWorld(t, name))
+		})
 	}
 }
 
@@ -150,7 +153,9 @@ func (w world) status(in devcluster.Member, id string) (status string, job *api.
 // A gang that fits in the other region alone is sent there, runs there, and ends
 // when it is stopped where it was submitted.
 func TestFederationRoutes(t *testing.T) {
+	t.Parallel()
 	eachWorld(t, func(w world) {
+		t := w.t
 		p := w.plan()
 		w.submit(p, gang("small", 1))
 		resp := w.submit(p, gang("big", 2))
@@ -219,7 +224,9 @@ func (w world) seenAtHome(p planner, id string, members int) {
 // A job that ends where it was sent ends where it was submitted; a name in two
 // regions is two jobs.
 func TestFederationEnds(t *testing.T) {
+	t.Parallel()
 	eachWorld(t, func(w world) {
+		t := w.t
 		p := w.plan()
 		short := gang("short", 2)
 		short.TaskGroups[0].Tasks[0].Config = map[string]any{"command": "sleep", "args": []string{"1"}}
@@ -246,6 +253,48 @@ func TestFederationEnds(t *testing.T) {
 		}
 		if slices.Sort(names); err != nil || !slices.Equal(names, []string{"twin", "twin (region us)"}) {
 			t.Errorf("jobs %q, %v; want both twins", names, err)
+		}
+	})
+}
+
+// Planners in two regions are one: the one that follows takes jobs in for its own
+// region, and takes over. A region that a planner of its own leads is left to it.
+func TestFederationPlanners(t *testing.T) {
+	t.Parallel()
+	eachWorld(t, func(w world) {
+		t := w.t
+		alone := run(t, w.us)
+		eventually(t, "us has a planner of its own", func() bool { return leads(t, alone) })
+		first := run(t, w.eu, func(c *config.Config) { c.Nomad.Region, c.Federation = "eu", []string{"eu", "us"} })
+		eventually(t, "it leaves us alone", func() bool {
+			st, err := first.client.Status(t.Context())
+			return err == nil && len(st.Regions) == 2 && st.Regions[0].Held == "" && strings.Contains(st.Regions[1].Held, alone.daemon.Address()+" leads there")
+		})
+		alone.stop()
+		eventually(t, "it leads in both", func() bool {
+			st, err := first.client.Status(t.Context())
+			return err == nil && st.Regions[1].Held == ""
+		})
+		second := run(t, w.us, func(c *config.Config) { c.Nomad.Region, c.Federation = "us", []string{"eu", "us"} })
+		eventually(t, "the second follows", func() bool {
+			st, err := second.client.Status(t.Context())
+			return err == nil && st.LeaderAddress == first.daemon.Address() && !st.ViewTaken.IsZero()
+		})
+		w.submit(second, gang("fills-us", 2).SetMeta("caravan_regions", "us"))
+		eventually(t, "us is full", func() bool { return w.running(w.us, "fills-us") == 2 })
+		w.submit(second, gang("guest", 1))
+		eventually(t, "guest runs in eu", func() bool { return w.running(w.eu, "guest") == 1 })
+		first.stop()
+		eventually(t, "the second leads in both", func() bool {
+			st, err := second.client.Status(t.Context())
+			return err == nil && st.Leader && st.Regions[0].Held == "" && st.Regions[1].Held == ""
+		})
+		if _, _, err := callAs(t, second, "").nomad.Jobs().Deregister("guest", false, nil); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "guest has ended", func() bool { return w.running(w.eu, "guest") == 0 && len(w.records(w.eu)) == 0 })
+		if n := w.running(w.us, "fills-us"); n != 2 {
+			t.Errorf("%d members of fills-us run, want 2", n)
 		}
 	})
 }

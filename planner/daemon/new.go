@@ -58,6 +58,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 			return nil, err
 		}
 	}
+	d.parts = parts
 	d.setUpState(parts[0].client)
 	d.setUpBarrier(parts)
 	d.queues.configure(&cfg)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
 )
 
 func (r *rig) managed(id string) *observe.Managed {
@@ -117,5 +118,28 @@ func TestWhereJobsMayGo(t *testing.T) {
 	}
 	if hold := r.managed("nowhere").Model.Hold; !strings.Contains(hold, "region mars is none that the planner plans for") {
 		t.Errorf("nowhere is held: %q", hold)
+	}
+}
+
+// A job that was released where it was sent is that region's own from then on.
+func TestReleasedWhereItRuns(t *testing.T) {
+	r := newRig(t)
+	running("us", 2)(r, "big")
+	store := record.NewStore(r.regions["us"].Client(), "")
+	rec, err := store.Get(t.Context(), "default", "big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.Phase, rec.Members = record.PhaseReleased, nil
+	if err := store.Put(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is us's own", func() bool {
+		rec, err := store.Get(t.Context(), "default", "big")
+		return err == nil && rec.Home == "" && r.remembered() == 1
+	})
+	job, _, err := r.regions["eu"].Client().Jobs().Info("big", nil)
+	if err != nil || !*job.Stop || r.members("us", "big") != 2 {
+		t.Errorf("in eu %+v, %v, and %d members in us; want it stopped there, and 2", job, err, r.members("us", "big"))
 	}
 }
