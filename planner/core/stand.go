@@ -36,6 +36,7 @@ func (c *cycle) stand() {
 			c.stands.set(j, queue.Standing{Class: lastClass})
 		}
 	}
+	c.countPlaces(&s)
 	for i, standing := range discipline.Stand(s) {
 		c.stands.set(s.Jobs[i].Job, standing)
 	}

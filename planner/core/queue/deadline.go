@@ -21,8 +21,10 @@ import (
 // those that have no deadline. Elastic gangs get at least what they need to end in
 // time, and of the rest whoever gains most by it.
 //
-// The plan counts GPUs, whatever their models and wherever they are, so it is
-// better than what a cluster in pieces can do: Margin and Safety make up for that.
+// The plan counts GPUs, and for gangs whose members take whole nodes the nodes that
+// are whole, of one domain where one is required. Members that take parts of nodes are
+// counted in GPUs, so that the plan may be better than what a cluster in pieces can
+// do: Margin and Safety make up for that, and how much is in pieces now is told.
 
 // Deadline are the parameters of deadline.
 type Deadline struct {
@@ -110,7 +112,8 @@ func (d Deadline) Promises(s Situation, p preempt.Policy) []Promise {
 		}
 		tasks, of = append(tasks, task), append(of, i)
 	}
-	verdicts := share.Fill(s.GPUs, tasks, d.Margin.Seconds())
+	rooms := s.takeRooms(tasks, of)
+	verdicts := share.Fill(s.GPUs, rooms, tasks, d.Margin.Seconds())
 	for k, v := range verdicts {
 		if i := of[k]; !tasks[k].Firm {
 			out[i] = promise(&s.Jobs[i], &tasks[k], v, s)
@@ -142,12 +145,15 @@ func inTurn(tasks []share.Task, verdicts []share.Verdict) []int {
 // it has a deadline.
 func (d Deadline) task(e *Entry, now time.Time) (t share.Task, why string) {
 	t = share.Task{Min: 1, Max: 1, GPUs: max(1, e.Asked), Work: math.Inf(1), Running: e.Running, Members: 1}
+	if e.Footprint > 0 && !e.elastic() {
+		t.GPUs = max(t.GPUs, e.Count*e.Footprint)
+	}
 	if e.Running {
 		t.GPUs = max(1, e.Held)
 	}
 	done := e.Ran.Seconds()
 	if e.elastic() {
-		t.GPUs, t.Members = e.GPUsPerMember, e.Members
+		t.GPUs, t.Members = max(e.GPUsPerMember, e.Footprint), e.Members
 		t.Min = max(e.Count, 1)
 		t.Max = max(t.Min, e.Max)
 		if e.Running {
@@ -211,6 +217,7 @@ func promise(e *Entry, t *share.Task, v share.Verdict, s Situation) Promise {
 	default:
 		p.Why = fmt.Sprintf("it cannot meet %s: beside those that were promised theirs before it ends in %s at the earliest; a deadline of %s or later could be met, and fewer GPUs may help", by, span(v.End), after(s.Now, v.End))
 	}
+	p.Why += s.placesWords(e)
 	if v.Admitted && !e.Running {
 		p.Latest = s.Now.Add(seconds(t.Deadline - t.Alone()))
 	}

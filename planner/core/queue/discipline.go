@@ -31,6 +31,8 @@ type Situation struct {
 	// submission, then namespace and ID). What must not be decided on is not
 	// among them, unless it runs.
 	Jobs []Entry
+	// Rooms are sets of nodes of which some jobs need whole ones.
+	Rooms []Room
 	// Past is how many GPU-seconds jobs have had in all that have ended.
 	Past *Past
 }
@@ -39,6 +41,14 @@ type Situation struct {
 type ModelGPUs struct {
 	Name string
 	GPUs int
+}
+
+// Room is a set of nodes that may be used and that nothing holds that is not managed.
+type Room struct {
+	// Name says what they are: "block b2", "" for all that a job may use.
+	Name string
+	// Nodes are their numbers, ascending.
+	Nodes []int32
 }
 
 // Entry is one job of a Situation.
@@ -71,6 +81,16 @@ type Entry struct {
 	// Rest is how long it has been without a place since it ran last, or since
 	// it was submitted; 0 if it runs.
 	Rest time.Duration
+	// Nodes are those of the Rooms that it holds something of, if it runs.
+	Nodes []int32
+	// Footprint is how many GPUs a member that waits takes away, where that is more
+	// than it asks for since the rest of its node is too small for another; 0 is not
+	// known. Rooms are those in which each member takes a whole node, the one that it
+	// is to be in first. Pieces counts the GPUs free now that are too few on their
+	// nodes for a member.
+	Footprint int
+	Rooms     []int
+	Pieces    int
 	// Left is how long it may still run.
 	Left Estimate
 	// Speed is what is known of the speed of an elastic gang; nil if nothing is.

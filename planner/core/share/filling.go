@@ -29,6 +29,8 @@ type Task struct {
 	// Min and Max bound the members, GPUs is what each of them takes; all 1 or
 	// more.
 	Min, Max, GPUs int
+	// Needs are the places that each member takes in rooms besides.
+	Needs []Need
 	// Deadline is by when it is to end.
 	Deadline float64
 	// Running: it has begun, and has Members.
@@ -38,6 +40,10 @@ type Task struct {
 	// deadline does not count.
 	Firm bool
 }
+
+// Need is what one member takes of a room: a set of places, such as the nodes of a
+// rack that are whole, of which GPUs alone say too little.
+type Need struct{ Room, Places int }
 
 func (t *Task) speed(members int) float64 {
 	if t.Speed == nil {
@@ -70,9 +76,12 @@ const maxSpent = 1_000_000
 
 // Fill decides which tasks are admitted, which are to be in the order in which
 // they were submitted: with exact estimates, who was admitted stays so when
-// another one comes.
-func Fill(gpus int, tasks []Task, margin float64) []Verdict {
+// another one comes. rooms is how many places each room has.
+func Fill(gpus int, rooms []int, tasks []Task, margin float64) []Verdict {
 	f := &filling{tasks: tasks, base: newProfile(gpus, len(tasks)), out: make([]Verdict, len(tasks))}
+	for _, places := range rooms {
+		f.base.rooms = append(f.base.rooms, []int{places})
+	}
 	f.begin()
 	in, plan := f.admit()
 	for k := range tasks {
@@ -123,7 +132,7 @@ func (f *filling) begin() {
 	}
 	for k := range f.tasks {
 		if t := &f.tasks[k]; t.Firm {
-			f.base.hold(t.Members*t.GPUs, t.Work)
+			f.base.hold(t)
 		}
 	}
 	f.orders[byAge] = all

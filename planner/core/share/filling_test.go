@@ -75,7 +75,7 @@ func TestFill(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := Fill(tt.gpus, tt.tasks, tt.margin)
+			got := Fill(tt.gpus, nil, tt.tasks, tt.margin)
 			if diff := cmp.Diff(tt.want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 				t.Errorf("verdicts (-want +got):\n%s", diff)
 			}
@@ -164,7 +164,7 @@ func runOnce(t *rapid.T, gpus int, workers []*worker, now float64) float64 {
 		}
 	}
 	used := 0
-	for i, v := range Fill(gpus, tasks, 0) {
+	for i, v := range Fill(gpus, nil, tasks, 0) {
 		w := of[i]
 		if w.admitted && !v.Admitted {
 			t.Fatalf("at %g a task was admitted and is not any more: %+v", now, w)
@@ -200,8 +200,8 @@ func TestFillDoesNotDependOnWhereATaskStands(t *testing.T) {
 		for _, w := range anyWorkers(rng, gpus) {
 			tasks = append(tasks, w.Task)
 		}
-		first := Fill(gpus, tasks, 1)
-		if again := Fill(gpus, tasks, 1); !cmp.Equal(first, again) {
+		first := Fill(gpus, nil, tasks, 1)
+		if again := Fill(gpus, nil, tasks, 1); !cmp.Equal(first, again) {
 			t.Errorf("twice: %s", cmp.Diff(first, again))
 		}
 		// Whoever is told no changes nothing for the others.
@@ -212,7 +212,7 @@ func TestFillDoesNotDependOnWhereATaskStands(t *testing.T) {
 				kept, want = append(kept, tasks[i]), append(want, v)
 			}
 		}
-		if got := Fill(gpus, kept, 1); !cmp.Equal(want, got, cmpopts.EquateEmpty()) {
+		if got := Fill(gpus, nil, kept, 1); !cmp.Equal(want, got, cmpopts.EquateEmpty()) {
 			t.Errorf("without those told no: %s", cmp.Diff(want, got))
 		}
 	})
@@ -233,9 +233,34 @@ func BenchmarkFill(b *testing.B) {
 					tasks[i] = t
 				}
 				for b.Loop() {
-					Fill(16384, tasks, 300)
+					Fill(16384, nil, tasks, 300)
 				}
 			})
+		}
+	}
+}
+
+// TestFillRooms: three places, of which the first keeps one for 10 seconds and the
+// others need two each: one begins at once, the other when it has ended, though there
+// are GPUs enough for both; and one that needs four never begins.
+func TestFillRooms(t *testing.T) {
+	need := func(n int) []Need { return []Need{{Room: 0, Places: n}} }
+	tasks := []Task{
+		{Firm: true, Members: 1, GPUs: 1, Work: 10, Needs: need(1)},
+		{Min: 1, Max: 1, GPUs: 1, Work: 20, Deadline: 20, Needs: need(2)},
+		{Min: 1, Max: 1, GPUs: 1, Work: 20, Deadline: 40, Needs: need(2)},
+		{Min: 1, Max: 1, GPUs: 1, Work: 20, Deadline: 400, Needs: need(4)},
+		{Min: 1, Max: 3, GPUs: 1, Work: 20, Deadline: 400, Needs: need(3), Speed: func(n int) float64 { return float64(n) }},
+	}
+	got := Fill(100, []int{3}, tasks, 0)
+	type times struct {
+		admitted   bool
+		begin, end float64
+	}
+	want := []times{{}, {true, 0, 20}, {true, 20, 40}, {false, math.Inf(1), math.Inf(1)}, {true, 40, 60}}
+	for i, v := range got {
+		if (times{v.Admitted, v.Begin, v.End}) != want[i] && i > 0 {
+			t.Errorf("task %d: %+v, want %+v", i, v, want[i])
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 type profile struct {
 	at   []float64
 	free []int
+	// rooms is, by room, how many of its places are free in each slot.
+	rooms [][]int
 	// most bounds the slots. When there are as many, what is taken is rounded up to
 	// slots that are there, so that a plan is never better than it looks.
 	most int
@@ -33,7 +35,11 @@ func newProfile(gpus, tasks int) *profile {
 }
 
 func (p *profile) clone() *profile {
-	return &profile{at: slices.Clone(p.at), free: slices.Clone(p.free), most: p.most}
+	out := &profile{at: slices.Clone(p.at), free: slices.Clone(p.free), rooms: make([][]int, len(p.rooms)), most: p.most}
+	for r := range p.rooms {
+		out.rooms[r] = slices.Clone(p.rooms[r])
+	}
+	return out
 }
 
 // rule divides a profile evenly up to a time.
@@ -56,6 +62,9 @@ func (p *profile) cut(t float64) int {
 		return k - 1
 	case len(p.at) < p.most:
 		p.at, p.free = slices.Insert(p.at, k, t), slices.Insert(p.free, k, p.free[k-1])
+		for r := range p.rooms {
+			p.rooms[r] = slices.Insert(p.rooms[r], k, p.rooms[r][k-1])
+		}
 	}
 	return k
 }
@@ -93,7 +102,7 @@ func (p *profile) fit(t *Task, least, level int, from, limit float64) (r run, ga
 			break
 		}
 		p.visits++
-		n := min(level, p.free[k]/t.GPUs)
+		n := min(level, p.members(t, k))
 		switch {
 		case n >= least:
 		case !math.IsInf(end, 1):
@@ -139,14 +148,14 @@ func (p *profile) relax(t *Task, r *run, limit float64) {
 	for k := p.slot(r.begin); k <= last; k++ {
 		p.visits++
 		if span := min(p.until(k), limit) - max(p.at[k], r.begin); span > 0 {
-			spare += span * t.speed(min(r.level, p.free[k]/t.GPUs))
+			spare += span * t.speed(min(r.level, p.members(t, k)))
 		}
 	}
 	r.ease, r.end = r.begin, limit
 	for k := last; k >= 0 && p.until(k) > r.begin; k-- {
 		p.visits++
 		begin, end := max(p.at[k], r.begin), min(p.until(k), limit)
-		n := p.free[k] / t.GPUs
+		n := p.members(t, k)
 		loss := t.speed(min(r.level, n)) - t.speed(min(r.level-1, n))
 		if loss*(end-begin) > spare {
 			r.ease = end - spare/loss
@@ -169,15 +178,33 @@ func (p *profile) take(t *Task, r run) {
 		if k >= ease {
 			level--
 		}
-		p.free[k] -= t.GPUs * min(level, p.free[k]/t.GPUs)
+		n := min(level, p.members(t, k))
+		p.free[k] -= t.GPUs * n
+		for _, need := range t.Needs {
+			p.rooms[need.Room][k] -= need.Places * n
+		}
 	}
 }
 
-// hold takes GPUs from now until a time, no more than there are.
-func (p *profile) hold(gpus int, until float64) {
-	end := p.cut(until)
+// members is how many members a task can have in a slot.
+func (p *profile) members(t *Task, k int) int {
+	n := p.free[k] / t.GPUs
+	for _, need := range t.Needs {
+		if need.Places > 0 {
+			n = min(n, p.rooms[need.Room][k]/need.Places)
+		}
+	}
+	return n
+}
+
+// hold takes what a task has from now until it ends, no more than there is.
+func (p *profile) hold(t *Task) {
+	end := p.cut(t.Work)
 	for k := range end {
-		p.free[k] = max(0, p.free[k]-gpus)
+		p.free[k] = max(0, p.free[k]-t.Members*t.GPUs)
+		for _, need := range t.Needs {
+			p.rooms[need.Room][k] = max(0, p.rooms[need.Room][k]-t.Members*need.Places)
+		}
 	}
 }
 

@@ -1,0 +1,207 @@
+package core
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+)
+
+// Deadlines are promised by a plan of GPUs over time, which knows of no places. For
+// gangs whose members take whole nodes it is told how many nodes are whole, in the
+// domain that they require; for others how much a member takes away, and how much is
+// in pieces.
+
+// maxRooms bounds the sets of nodes that are told apart.
+const maxRooms = 16
+
+// countPlaces tells the discipline of places, if deadlines are to be promised.
+func (c *cycle) countPlaces(s *queue.Situation) {
+	rooms := roomList{c: c, s: s}
+	for i := range s.Jobs {
+		if e := &s.Jobs[i]; e.Waiting && !e.Running && !e.Job.Deadline.IsZero() && e.GPUsPerMember > 0 {
+			rooms.add(e)
+		}
+	}
+	if len(s.Rooms) == 0 {
+		return
+	}
+	spreadRooms(s)
+	at := map[jobKey]int{}
+	for i := range s.Jobs {
+		if s.Jobs[i].Running {
+			at[keyOf(s.Jobs[i].Job)] = i
+		}
+	}
+	for node, in := range rooms.any {
+		if !in {
+			continue
+		}
+		for _, h := range c.holders(int32(node)) {
+			i, runs := at[h.job]
+			if !runs || h.gpus == 0 {
+				continue
+			}
+			if list := s.Jobs[i].Nodes; len(list) == 0 || list[len(list)-1] != int32(node) {
+				s.Jobs[i].Nodes = append(list, int32(node))
+			}
+		}
+	}
+}
+
+// roomList are the rooms so far.
+type roomList struct {
+	c *cycle
+	s *queue.Situation
+	// any says of each node whether it is in a room, and taken how many nodes of a
+	// domain gangs are to have that require one.
+	any   []bool
+	taken map[int32]int
+	known map[*place.Request]*survey
+}
+
+// survey is what is known of the places of members alike.
+type survey struct {
+	footprint, pieces int
+	// whole: each takes a whole node; nodes are those, and idle says which of them
+	// are whole now.
+	whole bool
+	nodes []int32
+	idle  map[int32]bool
+}
+
+// survey looks at the nodes that members alike may be on.
+func (l *roomList) survey(request *place.Request, gpus int) *survey {
+	if known := l.known[request]; known != nil {
+		return known
+	}
+	all, fit := 0, 0
+	c, out := l.c, &survey{whole: gpus > 1, idle: map[int32]bool{}}
+	now, empty := c.views[viewTrue].State, c.views[viewEmpty].State
+	for node := range int32(empty.Len()) {
+		row := empty.Row(node)
+		healthy := bits.OnesCount64(row.GPUs)
+		if row.Closed || healthy < gpus || !request.Verdicts.Eligible(int(node)) {
+			continue
+		}
+		per := healthy / gpus
+		all, fit = all+healthy, fit+per
+		out.whole = out.whole && per == 1
+		free := now.Row(node).GPUs
+		out.pieces += bits.OnesCount64(free) % gpus
+		if !c.foreign(node) {
+			out.nodes = append(out.nodes, node)
+			out.idle[node] = free == row.GPUs
+		}
+	}
+	if fit > 0 {
+		out.footprint = (all + fit - 1) / fit
+	}
+	if l.known == nil {
+		l.known = map[*place.Request]*survey{}
+	}
+	l.known[request] = out
+	return out
+}
+
+// add counts the places of a job that waits.
+func (l *roomList) add(e *queue.Entry) {
+	c, j := l.c, e.Job
+	v := l.survey(c.catalog.Compile(j, &j.Groups[0]), e.GPUsPerMember)
+	e.Footprint, e.Pieces = v.footprint, v.pieces
+	if !v.whole || v.footprint == 0 {
+		return
+	}
+	room := queue.Room{Nodes: v.nodes}
+	if t := j.Topology; t.Mode == model.TopologyRequire {
+		if level := c.tree.LevelIndex(t.Level); level >= 0 {
+			room = l.narrow(e, level, v)
+		}
+	}
+	l.enter(e, room)
+}
+
+// foreign reports whether something holds GPUs of a node that is not managed.
+func (c *cycle) foreign(node int32) bool {
+	for _, h := range c.holders(node) {
+		if c.jobs[h.job] == nil && h.gpus != 0 && !h.lost && (h.on == nil || !h.on.Stopping) {
+			return true
+		}
+	}
+	return false
+}
+
+// narrow chooses the domain for a gang that has to be in one: where the most nodes
+// are whole now, and of those alike where there are the most, but for what gangs
+// before it are to have.
+func (l *roomList) narrow(e *queue.Entry, level int, v *survey) queue.Room {
+	c := l.c
+	all, idle := map[int32]int{}, map[int32]int{}
+	for _, node := range v.nodes {
+		if d := c.tree.DomainAt(node, level); d >= 0 {
+			if all[d]++; v.idle[node] {
+				idle[d]++
+			}
+		}
+	}
+	best, score := int32(-1), [2]int{}
+	for _, d := range c.tree.ByLevel[level] {
+		of := [2]int{min(idle[d]-l.taken[d], e.Count), all[d] - l.taken[d]}
+		if all[d] > 0 && (best < 0 || slices.Compare(of[:], score[:]) > 0) {
+			best, score = d, of
+		}
+	}
+	if best < 0 {
+		return queue.Room{Name: "one " + c.tree.Levels[level]}
+	}
+	if l.taken == nil {
+		l.taken = map[int32]int{}
+	}
+	l.taken[best] += e.Count
+	room := queue.Room{Name: domainName(c.tree.Levels[level], c.tree.Domains[best].Path)}
+	for _, node := range v.nodes {
+		if c.tree.DomainAt(node, level) == best {
+			room.Nodes = append(room.Nodes, node)
+		}
+	}
+	return room
+}
+
+// enter puts a job into a room.
+func (l *roomList) enter(e *queue.Entry, room queue.Room) {
+	at := slices.IndexFunc(l.s.Rooms, func(r queue.Room) bool { return r.Name == room.Name && slices.Equal(r.Nodes, room.Nodes) })
+	if at < 0 {
+		if len(l.s.Rooms) == maxRooms {
+			return
+		}
+		at = len(l.s.Rooms)
+		l.s.Rooms = append(l.s.Rooms, room)
+		if l.any == nil {
+			l.any = make([]bool, len(l.c.tree.Nodes))
+		}
+		for _, node := range room.Nodes {
+			l.any[node] = true
+		}
+	}
+	e.Rooms = []int{at}
+}
+
+// spreadRooms puts each job into the rooms around its own, too: it takes their nodes.
+func spreadRooms(s *queue.Situation) {
+	around := make([][]int, len(s.Rooms))
+	for own := range s.Rooms {
+		around[own] = []int{own}
+		for r := range s.Rooms {
+			if r != own && s.Rooms[own].Within(&s.Rooms[r]) {
+				around[own] = append(around[own], r)
+			}
+		}
+	}
+	for i := range s.Jobs {
+		if e := &s.Jobs[i]; len(e.Rooms) > 0 {
+			e.Rooms = around[e.Rooms[0]]
+		}
+	}
+}
