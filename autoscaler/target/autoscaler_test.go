@@ -41,7 +41,7 @@ func TestTheRealAutoscaler(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines []string
-	for _, key := range []string{target.KeyPools, target.KeyPlanner, target.KeyToken, target.KeySettle} {
+	for _, key := range []string{target.KeyPools, target.KeyPlanner, "planner_token", target.KeySettle} {
 		lines = append(lines, fmt.Sprintf("    %s = %q", key, r.config[key]))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad-autoscaler/sdk"
 
+	"github.com/caravan-sched/caravan/autoscaler/link"
 	"github.com/caravan-sched/caravan/autoscaler/pool"
 	"github.com/caravan-sched/caravan/autoscaler/terraform"
 )
@@ -24,11 +23,9 @@ import (
 const (
 	// KeyPools is the pools file; it must be set.
 	KeyPools = "pools_file"
-	// KeyPlanner is the planner's address; without it nodes are numbered, and as
-	// many as the policy says. KeyToken is its token, KeyTokenFile a file with it.
-	KeyPlanner   = "planner_address"
-	KeyToken     = "planner_token"
-	KeyTokenFile = "planner_token_file"
+	// KeyPlanner is the planner's address, beside which all other keys of package
+	// link count; without it nodes are numbered, and as many as the policy says.
+	KeyPlanner = link.KeyAddress
 	// KeyBinary is terraform or tofu, by name or path.
 	KeyBinary = "terraform_binary"
 	// KeyInit lets directories be initialised, and workspaces be made.
@@ -62,7 +59,7 @@ const (
 // settings are the plugin's configuration.
 type settings struct {
 	pools            *pool.File
-	planner, token   string
+	planner          Planner // nil: none
 	binary           string
 	init             bool
 	backend          []string
@@ -107,30 +104,24 @@ func (f *faults) duration(key string) time.Duration {
 }
 
 // known are the plugin's own keys: another that begins as they do is a slip.
-var known = []string{KeyPools, KeyPlanner, KeyToken, KeyTokenFile, KeyBinary, KeyInit, KeyBackend, KeyPlanLimit, KeyApplyLimit, KeyGrace, KeySettle}
+var known = append(link.Keys(), KeyPools, KeyBinary, KeyInit, KeyBackend, KeyPlanLimit, KeyApplyLimit, KeyGrace, KeySettle)
 
 // readSettings reads the plugin's configuration and says everything that is wrong.
 func readSettings(config map[string]string) (settings, error) {
 	f := &faults{config: config}
-	s := settings{binary: config[KeyBinary], token: config[KeyToken]}
+	s := settings{binary: config[KeyBinary]}
 	var err error
 	if config[KeyPools] == "" {
 		f.bad(KeyPools, "the path of the pools file")
 	} else if s.pools, err = pool.Load(config[KeyPools]); err != nil {
 		f.errs = append(f.errs, err)
 	}
-	if address := strings.TrimSuffix(config[KeyPlanner], "/"); address != "" {
-		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			f.bad(KeyPlanner, "an address such as http://127.0.0.1:4747, without a user")
+	if config[KeyPlanner] != "" {
+		client, err := link.Open(config)
+		if err != nil {
+			f.errs = append(f.errs, err)
 		}
-		s.planner = address
-	}
-	if path := config[KeyTokenFile]; path != "" {
-		raw, err := os.ReadFile(path)
-		if err != nil || s.token != "" {
-			f.bad(KeyTokenFile, "a file that can be read, and no "+KeyToken+" beside it")
-		}
-		s.token = strings.TrimSpace(string(raw))
+		s.planner = client
 	}
 	s.init = f.bool(KeyInit, false)
 	if config[KeyBackend] != "" {

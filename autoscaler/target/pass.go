@@ -12,6 +12,7 @@ import (
 
 	"github.com/caravan-sched/caravan/autoscaler/terraform"
 	"github.com/caravan-sched/caravan/planner/burstapi"
+	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
 // notesName is the file with what is remembered of the nodes.
@@ -319,7 +320,8 @@ func (j *job) report(ctx context.Context, r burstapi.Report) bool {
 		return true
 	}
 	r.Pool = j.pool.Name
-	if err := j.planner.Report(ctx, r); err != nil {
+	// A purchase that the planner knows no more needs no report.
+	if err := j.planner.BurstReport(ctx, r); err != nil && !errors.Is(err, httpapi.ErrNotFound) {
 		j.log.Warn("the planner could not be told", "purchase", r.Purchase, "kind", r.Kind, "error", err)
 		return false
 	}

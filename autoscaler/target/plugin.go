@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,7 +56,6 @@ type Plugin struct {
 	mu       sync.Mutex
 	settings *settings
 	nomad    Nomad
-	planner  Planner
 	pools    map[string]*worker
 	tidying  sync.WaitGroup
 }
@@ -104,10 +102,7 @@ func (p *Plugin) SetConfig(config map[string]string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settings, p.nomad, p.planner = &s, cluster{client}, nil
-	if s.planner != "" {
-		p.planner = plannerAPI{s.planner, s.token, &http.Client{}}
-	}
+	p.settings, p.nomad = &s, cluster{client}
 	return nil
 }
 
@@ -177,7 +172,7 @@ func (p *Plugin) begin(config map[string]string) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &job{request: r, settings: *p.settings, nomad: p.nomad, planner: p.planner, worker: w, dir: dir, log: log}, nil
+	return &job{request: r, settings: *p.settings, nomad: p.nomad, planner: p.settings.planner, worker: w, dir: dir, log: log}, nil
 }
 
 // Scale implements the autoscaler's target interface.

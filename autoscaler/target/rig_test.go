@@ -244,7 +244,7 @@ pool "p" {
 		t.Fatal(err)
 	}
 	r.config = map[string]string{
-		target.KeyPools: filepath.Join(r.dir, "pools.hcl"), "nomad_address": c.Address(), target.KeyPlanner: r.planner.URL, target.KeyToken: "planner-secret-token",
+		target.KeyPools: filepath.Join(r.dir, "pools.hcl"), "nomad_address": c.Address(), target.KeyPlanner: r.planner.URL, "planner_token": "planner-secret-token",
 		target.KeySettle: "10ms", "nomad_config_inherit": "true",
 	}
 	if o.noPlanner {

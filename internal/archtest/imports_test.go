@@ -42,7 +42,7 @@ var layers = []layer{
 	{prefix: "planner/burstapi", allowed: nil, stdOnly: true},
 	{prefix: "autoscaler/pool", allowed: nil},
 	{prefix: "autoscaler/terraform", allowed: nil},
-	{prefix: "autoscaler/target", allowed: []string{"autoscaler/pool", "autoscaler/terraform", "planner/burstapi"}},
+	{prefix: "autoscaler/target", allowed: []string{"autoscaler/link", "autoscaler/pool", "autoscaler/terraform", "planner/burstapi", "planner/httpapi"}},
 	{prefix: "autoscaler/link", allowed: []string{"planner/httpapi"}},
 	{prefix: "autoscaler/apm", allowed: []string{"autoscaler/link", "planner/burstapi", "planner/core/model", "planner/httpapi"}},
 	{prefix: "autoscaler/strategy", allowed: []string{"autoscaler/link", "planner/burstapi"}},

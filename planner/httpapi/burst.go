@@ -59,3 +59,10 @@ func (s *server) burstReport(r *http.Request) error {
 func (c *Client) Burst(ctx context.Context) (burstapi.Answer, error) {
 	return get[burstapi.Answer](ctx, c, "burst")
 }
+
+// BurstReport tells what became of a purchase. ErrNotFound says that the planner
+// knows it no more.
+func (c *Client) BurstReport(ctx context.Context, r burstapi.Report) error {
+	_, err := post[struct{}](ctx, c, r, "burst", "report")
+	return err
+}

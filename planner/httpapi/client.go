@@ -203,6 +203,9 @@ func send[T any](ctx context.Context, c *Client, method, contentType string, bod
 	if resp.StatusCode/100 != 2 {
 		return out, answerError(resp.StatusCode, b)
 	}
+	if resp.StatusCode == http.StatusNoContent {
+		return out, nil
+	}
 	if err := json.Unmarshal(b, &out); err != nil {
 		return out, fmt.Errorf("decode the planner's answer to %s %s: %w", method, target, err)
 	}
