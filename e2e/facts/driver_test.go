@@ -202,6 +202,15 @@ func TestDriverGetsDevices(t *testing.T) {
 		if !slices.Contains(gpus(node), strings.TrimSpace(out)) {
 			t.Errorf("the task sees %q of %v", out, gpus(node))
 		}
+		// Its statistics have those of its devices, and of no others.
+		e.until("the statistics of its device", func() (bool, any) {
+			stats, err := e.api.Allocations().Stats(alloc, nil)
+			if err != nil || stats.Tasks["main"] == nil || stats.Tasks["main"].ResourceUsage == nil {
+				return false, err
+			}
+			of, all := stats.Tasks["main"].ResourceUsage.DeviceStats, stats.ResourceUsage.DeviceStats
+			return len(of) == 1 && len(all) == 1 && len(of[0].InstanceStats) == 1 && of[0].InstanceStats[strings.TrimSpace(out)] != nil, of
+		})
 	})
 }
 

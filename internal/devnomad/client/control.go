@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -110,7 +111,8 @@ func (c *Client) Exec(alloc, task string, x driver.ExecOptions, cancel <-chan st
 	return p.exec(x, cancel)
 }
 
-// Stats is what an allocation's tasks use, as far as their drivers say.
+// Stats is what an allocation's tasks use, as far as their drivers say, and the
+// statistics of their devices.
 func (c *Client) Stats(alloc string) (*api.AllocResourceUsage, error) {
 	r, err := c.runner(alloc)
 	if err != nil {
@@ -120,12 +122,21 @@ func (c *Client) Stats(alloc string) (*api.AllocResourceUsage, error) {
 		ResourceUsage: &api.ResourceUsage{MemoryStats: &api.MemoryStats{}, CpuStats: &api.CpuStats{}, DeviceStats: []*api.DeviceGroupStats{}},
 		Tasks:         map[string]*api.TaskResourceUsage{},
 	}
+	var devices []*api.DeviceGroupStats
 	for _, x := range r.group.Tasks {
 		p := r.tasks[x.Name].running()
 		if p == nil {
 			continue
 		}
 		if u := p.usage(); u != nil {
+			if res := r.tasks[x.Name].resources(); res != nil && len(res.Devices) > 0 {
+				if devices == nil {
+					devices = c.deviceStats(context.Background())
+				}
+				own, used := *u, *u.ResourceUsage // the driver's own is shared
+				used.DeviceStats, own.ResourceUsage, u = statsOf(res.Devices, devices), &used, &own
+				out.ResourceUsage.DeviceStats = append(out.ResourceUsage.DeviceStats, u.ResourceUsage.DeviceStats...)
+			}
 			out.Tasks[x.Name] = u
 			out.Timestamp = max(out.Timestamp, u.Timestamp)
 			addUsage(out.ResourceUsage, u.ResourceUsage)

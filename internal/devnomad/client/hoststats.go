@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,12 @@ func (c *Client) HostStats(ctx context.Context) (*api.HostStats, error) {
 	}
 	out.AllocDirStats = disk
 	out.DiskStats = append(out.DiskStats, disk)
+	out.DeviceStats = append(out.DeviceStats, c.deviceStats(ctx)...)
+	return out, nil
+}
+
+// deviceStats are the statistics of all of the node's devices.
+func (c *Client) deviceStats(ctx context.Context) []*api.DeviceGroupStats {
 	c.mu.Lock()
 	plugins := c.plugins
 	c.mu.Unlock()
@@ -51,10 +58,27 @@ func (c *Client) HostStats(ctx context.Context) (*api.HostStats, error) {
 		all.Go(func() { groups[i] = p.stats(ctx) })
 	}
 	all.Wait()
-	for _, g := range groups {
-		out.DeviceStats = append(out.DeviceStats, g...)
+	return slices.Concat(groups...)
+}
+
+// statsOf picks those of a task's devices out of them.
+func statsOf(devices []*api.AllocatedDeviceResource, all []*api.DeviceGroupStats) []*api.DeviceGroupStats {
+	out := []*api.DeviceGroupStats{}
+	for _, g := range all {
+		mine := &api.DeviceGroupStats{Vendor: g.Vendor, Type: g.Type, Name: g.Name, InstanceStats: map[string]*api.DeviceStats{}}
+		for _, d := range devices {
+			if d.Vendor != g.Vendor || d.Type != g.Type || d.Name != g.Name {
+				continue
+			}
+			for _, id := range d.DeviceIDs {
+				if s := g.InstanceStats[id]; s != nil {
+					mine.InstanceStats[id] = s
+				}
+			}
+			out = append(out, mine)
+		}
 	}
-	return out, nil
+	return out
 }
 
 func diskStats(dir string) (*api.HostDiskStats, error) {
