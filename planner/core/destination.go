@@ -22,12 +22,22 @@ type destination struct {
 func (d *destination) name() string { return domainName(d.result.Level, d.result.Domain) }
 
 // settleMoves lets gangs that give way start again elsewhere, where there is room for
-// them when everybody else has had his turn, and keeps their places.
+// them when everybody else has had his turn, and keeps their places. What else
+// those leave who stop is not free yet: nobody may grow into it.
 func (c *cycle) settleMoves() {
 	y := c.yield
 	if y == nil || len(y.plan) == 0 {
 		return
 	}
+	state := c.views[viewNow].State
+	mark := state.Mark()
+	var kept []destination
+	defer func() {
+		state.Revert(mark)
+		for i := range kept {
+			c.views[viewNow].Take(kept[i].gang.unit, kept[i].result.Placed)
+		}
+	}()
 	for _, l := range y.leaving {
 		c.yields(l.hold, "")
 	}
@@ -45,6 +55,7 @@ func (c *cycle) settleMoves() {
 		if !ok {
 			continue
 		}
+		kept = append(kept, d)
 		p.Action, p.Moves, p.To = model.ActionMove, d.name(), c.membersAt(nil, d.job, &d.gang, d.result)
 		p.Reason = strings.TrimSuffix(p.Reason, queuedAgain) + "; it starts again at once in " + p.Moves + ", which is kept for it"
 	}

@@ -130,6 +130,7 @@ func TestGrowsIntoWhatIsIdle(t *testing.T) {
 			want: []string{"b +n3,n4"}},
 		"not onto nodes kept for a gang that waits": {cluster: "b1 r1 n1 aa\nb1 r1 n2 ..\nb1 r2 n3 cc\nb2 r3 n4 ..\n", elastic: "a 1 1 9 1h", waiting: "w 2x2 require:block",
 			want: []string{"a +n4"}},
+		"not onto what stops for another": {cluster: "- - n1 aa\n- - n2 bb\n- - n3 b.\n", elastic: "a 1 1 9 1h priority:90", waiting: "w 1x2 priority:80", policy: preempting, want: []string{}},
 		"not onto another model":          {cluster: "- - n1 aa\n- - n2 ..\n- - n3 ..\n", elastic: "a 1 1 9 1h", slower: "n2", want: []string{"a +n3"}},
 		"not onto a part of a node":       {cluster: "- - n1 aa\n- - n2 .#\n- - n3 ....\n", elastic: "a 1 1 9 1h", want: []string{}},
 		"not by members that share nodes": {cluster: "- - n1 aa..\n- - n2 ....\n", elastic: "a 1 1 9 1h", want: []string{}},

@@ -59,7 +59,7 @@ func traceOf(jobs []trace.Job) []audit.Job {
 // work done is work submitted and work lost, and every metric can be computed
 // from it again.
 func TestLogsHoldWhatTheySay(t *testing.T) {
-	policies := append(sim.Policies(), "sjf+preempt", "fifo+conservative")
+	policies := append(sim.Policies(), "sjf+preempt", "fifo+conservative", "las+defrag")
 	rapid.Check(t, func(t *rapid.T) {
 		cluster, err := sim.Regular(16, 4)
 		if err != nil {
