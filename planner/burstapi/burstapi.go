@@ -98,9 +98,10 @@ const (
 type Purchase struct {
 	ID string `json:"id"`
 	// Gang is whom it is for, as namespace/job.
-	Gang  string `json:"gang"`
-	Nodes int    `json:"nodes"`
-	// Names are the keys that its nodes are to have in the pool's map of nodes.
+	Gang string `json:"gang"`
+	// Nodes is how many it has, those that are gone left out.
+	Nodes int `json:"nodes"`
+	// Names are the keys that these are to have in the pool's map of nodes.
 	Names  []string `json:"names"`
 	Market Market   `json:"market"`
 	// PricePerNodeHour is the price in its market when it was decided, and

@@ -48,8 +48,10 @@ func (b *Book) Pools(s *model.Snapshot, d *model.Demand, fault func(*model.Node,
 }
 
 func (e *Entry) wire() burstapi.Purchase {
+	// What is gone is not to be made again.
+	names := slices.DeleteFunc(slices.Clone(e.Names), func(name string) bool { return slices.Contains(e.Gone, name) })
 	p := burstapi.Purchase{
-		ID: e.ID, Gang: jobText(e.For), Nodes: e.Nodes, Names: slices.Clone(e.Names), Market: burstapi.Market(e.Market),
+		ID: e.ID, Gang: jobText(e.For), Nodes: len(names), Names: names, Market: burstapi.Market(e.Market),
 		PricePerNodeHour: e.Price, CostEstimate: e.Cost, Ordered: e.Ordered, ExpectBy: e.ExpectBy, State: burstapi.State(e.State), Why: e.Why,
 	}
 	if e.Message != "" && !e.Open() {

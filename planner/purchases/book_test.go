@@ -158,6 +158,9 @@ func TestAnswer(t *testing.T) {
 	p := bought("p")
 	p.Deadline = t0.Add(4 * time.Hour)
 	b.Carry(s, &model.Demand{Buy: []model.Purchase{p}}, time.Minute, t0)
+	gone := bought("q")
+	b.Carry(s, &model.Demand{Buy: []model.Purchase{gone}}, time.Minute, t0)
+	b.Report(&burstapi.Report{Pool: "eu", Purchase: "q", Kind: burstapi.ReportGone, Nodes: []string{"q-0"}}, t0)
 	joins(s, "n1", "p-0", "p")
 	joins(s, "n2", "old-0", "old")
 	s.Allocs = []model.Alloc{{ID: "a", Job: "m", Node: "n1"}}
@@ -177,7 +180,9 @@ func TestAnswer(t *testing.T) {
 	want := []burstapi.Pool{{
 		Name: "eu", Wanted: 2, Present: 1, Coming: 1, Why: "1 there", PricePerNodeHour: 10, Currency: "EUR",
 		Purchases: []burstapi.Purchase{{ID: "p", Gang: "default/m", Nodes: 2, Names: []string{"p-0", "p-1"}, Market: burstapi.OnDemand, PricePerNodeHour: 10, CostEstimate: 40,
-			Deadline: &deadline, Ordered: t0, ExpectBy: t0.Add(15 * time.Minute), State: burstapi.Coming, Why: "why"}},
+			Deadline: &deadline, Ordered: t0, ExpectBy: t0.Add(15 * time.Minute), State: burstapi.Coming, Why: "why"},
+			{ID: "q", Gang: "default/m", Nodes: 1, Names: []string{"q-1"}, Market: burstapi.OnDemand, PricePerNodeHour: 10, CostEstimate: 40,
+				Ordered: t0, ExpectBy: t0.Add(15 * time.Minute), State: burstapi.Wanted, Why: "why"}},
 		GiveBack: []burstapi.GiveBack{{Name: "old-0", By: t0, Why: "of no purchase"}},
 		Nodes: []burstapi.Node{
 			{Name: "old-0", NodeID: "n2", Purchase: "old", State: burstapi.GivingBack, Why: "it is draining"},

@@ -23,6 +23,10 @@ type Cluster struct {
 	Nodes  []model.Node
 	// GPUs counts all GPUs, PerNode the most that a node has.
 	GPUs, PerNode int
+	// Burst is where nodes can be bought; see WithPools. home is how many of Nodes
+	// are not bought, 0: all.
+	Burst model.Burst
+	home  int
 }
 
 // maxClusterGPUs bounds a cluster.

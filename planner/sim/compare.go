@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/burst"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
@@ -106,6 +107,10 @@ type Comparison struct {
 	Own map[string]core.Policy
 	// Queues are the cluster's; the jobs name them.
 	Queues []model.Queue
+	// Pools are where the planner's own policies buy nodes, and Burst is when; the
+	// baselines have the cluster alone.
+	Pools model.Burst
+	Burst burst.Policy
 	// Spans is for how many GPUs each run keeps who had them when.
 	Spans int
 	// Workers is how many runs are played at once; 0 is as many as there are
@@ -269,16 +274,20 @@ func (c *Comparison) prepareAll() ([]*Prepared, error) {
 }
 
 func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepared, finished *atomic.Int64) (*Outcome, error) {
-	scheduler, err := c.scheduler(policy, p.Jobs)
+	cluster := c.Cluster
+	if row, _, err := c.variantOf(policy); err == nil && len(c.Pools.Pools) > 0 && row != PolicyKube && row != PolicyKubeQuota {
+		cluster = cluster.WithPools(c.Pools)
+	}
+	scheduler, err := c.scheduler(policy, p.Jobs, cluster)
 	if err != nil {
 		return nil, err
 	}
 	s := Setup{
-		Cluster: c.Cluster, Jobs: p.Jobs, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
+		Cluster: cluster, Jobs: p.Jobs, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
 		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed), Spans: c.Spans,
 	}
 	if !c.Even {
-		s.Speed = NewSpeed(&c.Cluster, H100NDR)
+		s.Speed = NewSpeed(&cluster, H100NDR)
 	}
 	if c.Log != nil {
 		s.Log = c.Log(policy, seed)
@@ -301,7 +310,7 @@ func (c *Comparison) policyOf(name string) (core.Policy, error) {
 	return PolicyOf(name)
 }
 
-func (c *Comparison) scheduler(row string, jobs []trace.Job) (Scheduler, error) {
+func (c *Comparison) scheduler(row string, jobs []trace.Job, cluster Cluster) (Scheduler, error) {
 	policy, _, err := c.variantOf(row)
 	if err != nil {
 		return nil, err
@@ -315,7 +324,10 @@ func (c *Comparison) scheduler(row string, jobs []trace.Job) (Scheduler, error) 
 		if err != nil {
 			return nil, err
 		}
-		return NewPlanner(c.Cluster, p, c.Queues)
+		if len(cluster.Burst.Pools) > 0 {
+			p.Burst = c.Burst
+		}
+		return NewPlanner(cluster, p, c.Queues)
 	}
 	largest := map[string]int{}
 	for i := range jobs {

@@ -62,6 +62,8 @@ type run struct {
 	// rows are the numbers of the nodes' first GPUs.
 	rows  []int
 	spans []Span
+	// cloud are the places of bought nodes; nil where there are none.
+	cloud *cloud
 }
 
 // Run plays a setup until all jobs are done.
@@ -77,14 +79,19 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		if s.Estimates != nil {
 			r.jobs[i].estimate = s.Estimates[i]
 		}
-		if s.Jobs[i].GPUs > s.Cluster.GPUs {
+		if s.Jobs[i].GPUs > s.Cluster.GPUs && s.Cluster.home == 0 {
 			return nil, fmt.Errorf("%w: job %s asks for %d GPUs of %d", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs)
 		}
 		r.calendar.add(event{at: s.Jobs[i].Submit, what: submitted, of: i})
 	}
 	for n := range r.holders {
 		r.holders[n] = map[int]bool{}
+	}
+	for n := range s.Cluster.homes() {
 		r.failLater(n)
+	}
+	if err := r.openCloud(); err != nil {
+		return nil, err
 	}
 	_, r.meter.horizon = trace.Span(s.Jobs)
 	r.series.step = r.meter.horizon / samples
@@ -138,6 +145,14 @@ func (r *run) handle(e event) error {
 		}
 	case failed, repaired:
 		return r.fail(e.of, e.what == failed)
+	case booted, given, taken:
+		switch {
+		case r.cloud.turn[e.of] != e.turn:
+			return nil
+		case e.what == booted:
+			return r.arrive(e.of)
+		}
+		return r.depart(e.of, e.what == given)
 	case decide:
 		if e.at == r.planned {
 			return r.decide()
@@ -265,10 +280,13 @@ func (r *run) decide() error {
 			return fmt.Errorf("%w: %w; it was to be done because: %s", ErrScheduler, err, a.Reason)
 		}
 	}
+	if err := r.trade(); err != nil {
+		return err
+	}
 	if again > 0 {
 		r.ask(again)
 	}
-	if r.idle++; len(actions) > 0 || r.allocated > 0 || slices.Contains(r.down, true) {
+	if r.idle++; len(actions) > 0 || r.allocated > 0 || r.cloud != nil || slices.Contains(r.down, true) {
 		r.idle = 0
 	}
 	if r.idle > maxIdle && r.unborn() == 0 {
@@ -294,7 +312,11 @@ func (r *run) unborn() int {
 
 // outcome sums up.
 func (r *run) outcome() *Outcome {
-	return &Outcome{jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
+	bought := 0.0
+	if r.cloud != nil {
+		bought = r.Scheduler.(buyer).Spent(r.now)
+	}
+	return &Outcome{bought: bought, jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
 }
 
 func (r *run) nodesOf(pieces []Piece) int {

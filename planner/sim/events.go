@@ -19,6 +19,11 @@ const (
 	// failed and repaired are a node's.
 	failed
 	repaired
+	// booted, given and taken are a bought node's: it is ready, it is given back, it
+	// is taken away.
+	booted
+	given
+	taken
 )
 
 // event is something that happens at a time, in seconds.

@@ -43,6 +43,14 @@ type Metrics struct {
 	FreeFGD        float64 `json:"free_fgd"`
 	CostPerRun     float64 `json:"cost_per_run"`
 	CostPerRunBusy float64 `json:"cost_per_run_busy"`
+	// Bought is what bought nodes have cost, in the pools' currency, and BoughtPerRun
+	// that for each job; what the cluster itself costs is not in it.
+	Bought       float64 `json:"bought"`
+	BoughtPerRun float64 `json:"bought_per_run"`
+	// Deadlines counts the jobs that have one, and DeadlinesMet the part of them that
+	// were done by then.
+	Deadlines    int     `json:"deadlines"`
+	DeadlinesMet float64 `json:"deadlines_met"`
 	// Finish-time fairness is ρ (Mahajan et al., Themis, NSDI'20).
 	FairnessMean float64 `json:"finish_time_fairness_mean"`
 	FairnessP99  float64 `json:"finish_time_fairness_p99"`
@@ -84,6 +92,8 @@ type Outcome struct {
 	end     float64
 	samples []Sample
 	spans   []Span
+	// bought is what bought nodes have cost.
+	bought float64
 }
 
 // cohort are the jobs whose completion times count: those submitted in the
@@ -123,10 +133,19 @@ func (o *Outcome) Metrics() Metrics {
 		if j.phase != done {
 			out.Unfinished++
 		}
+		if j.Deadline > 0 {
+			out.Deadlines++
+			if j.phase == done && j.ended <= j.Deadline {
+				out.DeadlinesMet++
+			}
+		}
 	}
+	out.DeadlinesMet = part(out.DeadlinesMet, float64(out.Deadlines))
 	// The fleet is owned for as long as the jobs need, or used by the hour.
 	out.CostPerRun = gpuHour * float64(m.gpus) * o.end / 3600 / float64(len(o.jobs))
 	out.CostPerRunBusy = gpuHour * held / 3600 / float64(len(o.jobs))
+	out.Bought = o.bought
+	out.BoughtPerRun = part(o.bought, float64(len(o.jobs)))
 	o.times(&out)
 	return out
 }

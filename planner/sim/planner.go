@@ -33,12 +33,14 @@ type planner struct {
 	waiting  int
 	queues   []model.Queue
 	learner  *learner
+	history  model.History
+	buying   *buying
 }
 
 // NewPlanner is the Scheduler of a policy.
 func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler, error) {
-	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]int8{}, jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner()}
-	for i := range c.Nodes {
+	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]int8{}, jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner(), buying: newBuying(&c, policy)}
+	for i := range c.homes() {
 		p.nodes[c.Nodes[i].ID] = i
 		for k := range c.Nodes[i].GPUs {
 			p.gpus[c.Nodes[i].GPUs[k].UUID] = int8(k)
@@ -50,7 +52,7 @@ func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler,
 		policy.Forecasts = 1
 	}
 	var err error
-	p.prepared, err = core.Prepare(&model.Snapshot{Now: epoch, Levels: c.Levels, Nodes: slices.Clone(c.Nodes), Jobs: []model.Job{}, Queues: queues}, policy)
+	p.prepared, err = core.Prepare(&model.Snapshot{Now: epoch, Levels: c.Levels, Nodes: slices.Clone(c.Nodes[:c.homes()]), Jobs: []model.Job{}, Queues: queues, Burst: c.Burst}, policy)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
@@ -74,6 +76,9 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 	}
 	if ask.Deadline > 0 {
 		j.Deadline = clock(ask.Deadline)
+	}
+	if p.buying != nil { // it counts where nodes may be taken away
+		j.Checkpoint = time.Duration(DefaultCheckpoints.Every) * time.Second
 	}
 	p.learner.estimate(&ask, &j)
 	p.numbers[id] = ask.Job
@@ -156,9 +161,13 @@ func (p *planner) Fail(now float64, node int, down bool, victims []int) error {
 
 // Decide implements Scheduler.
 func (p *planner) Decide(now float64) ([]Action, float64, error) {
-	if past, news := p.learner.past(now); news {
-		p.change.Rest = &model.Snapshot{Levels: p.cluster.Levels, Queues: p.queues, History: past}
+	if past, news := p.learner.past(now); news || p.buying != nil {
+		if news {
+			p.history = past
+		}
+		p.change.Rest = p.rest(now, p.history)
 	}
+	p.buying.noteKnown(p.change.PutNodes)
 	if err := p.prepared.Apply(p.change); err != nil {
 		return nil, 0, fmt.Errorf("bring the snapshot up to date: %w", err)
 	}
@@ -181,9 +190,13 @@ func (p *planner) Decide(now float64) ([]Action, float64, error) {
 	for i := range plan.Resizes {
 		out = append(out, p.resize(now, &plan.Resizes[i]))
 	}
+	out = append(out, p.buy(now, plan)...)
 	again := 0.0
 	if p.waiting > 0 {
 		again = now + tick
+	}
+	if p.buying != nil && len(p.buying.book.Purchases) > 0 {
+		again = now + lookEvery
 	}
 	return out, again, nil
 }

@@ -13,8 +13,9 @@ type Difference struct {
 	Found  float64 `json:"found"`
 }
 
-// measured are the metrics that no log can tell: they are of the real clock.
-var measured = []string{"decide_mean_us", "decisions"}
+// measured are the metrics that no log can tell: they are of the real clock, or of
+// prices.
+var measured = []string{"decide_mean_us", "decisions", "bought", "bought_per_run"}
 
 // Compare compares the metrics of a result, as JSON, with what the log says.
 func (r *Report) Compare(metrics []byte) ([]Difference, error) {

@@ -27,7 +27,14 @@ func (c *checker) measure() {
 	m := map[string]float64{}
 	c.report.Metrics = m
 	productive, lost, stops, unfinished := 0.0, 0.0, 0, 0
+	due, met := 0.0, 0.0
 	for _, j := range c.order {
+		if j.asks.Deadline > 0 {
+			due++
+			if j.state == ended && j.over <= j.asks.Deadline {
+				met++
+			}
+		}
 		productive += j.kept * float64(j.asks.GPUs)
 		lost += j.lost * float64(j.asks.GPUs)
 		stops += j.stops
@@ -41,6 +48,7 @@ func (c *checker) measure() {
 	jobs := float64(max(1, len(c.order)))
 	m["cost_per_run"] = gpuHourPrice * gpus * c.now / 3600 / jobs
 	m["cost_per_run_busy"] = gpuHourPrice * k.heldAlways / 3600 / jobs
+	m["deadlines"], m["deadlines_met"] = due, met/max(1, due)
 	m["preemptions"], m["gpu_hours_lost"], m["unfinished"] = float64(stops), lost/3600, float64(unfinished)
 	m["jobs"], m["makespan_s"] = float64(len(c.order)), c.now
 	c.cohort(m, gpus)

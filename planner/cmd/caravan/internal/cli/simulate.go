@@ -9,14 +9,18 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/caravan-sched/caravan/autoscaler/pool"
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/burst"
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/report"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
@@ -59,6 +63,8 @@ type simFlags struct {
 	elastic             float64
 	perNodeDay, repairs float64
 	events, report      string
+	pools               string
+	burstWait           time.Duration
 	study               studyFlags
 }
 
@@ -119,6 +125,8 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 func (f *simFlags) addCluster(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.gpus, "gpus", 256, "`number` of GPUs of a cluster of equal nodes")
 	cmd.Flags().IntVar(&f.perNode, "gpus-per-node", 8, "`number` of GPUs in each node")
+	cmd.Flags().StringVar(&f.pools, "pools", "", "`file` of pools in which the planner's own policies buy nodes")
+	cmd.Flags().DurationVar(&f.burstWait, "burst-wait", 0, "`duration` after which nodes are bought for who waits without a deadline; 0 is never")
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "`file` that describes the cluster, in place of --gpus")
 }
 
@@ -138,6 +146,9 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		return err
 	}
 	if err := a.ownPolicies(f, &c); err != nil {
+		return err
+	}
+	if err := a.simPools(f, &c); err != nil {
 		return err
 	}
 	if f.report != "" {
@@ -172,6 +183,31 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		return render.Simulated(w, s, f.policies, results)
 	})
+}
+
+// simPools reads the pools file, if there is one: all jobs may have nodes bought.
+func (a *app) simPools(f *simFlags, c *sim.Comparison) error {
+	c.Burst = burst.Policy{Default: model.BurstAllow, WaitOver: f.burstWait}
+	if err := c.Burst.Validate(); err != nil {
+		return usage("%w", err)
+	}
+	if f.pools == "" {
+		return nil
+	}
+	src, err := readFile(a.env, f.pools)
+	if err != nil {
+		return fmt.Errorf("read pools: %w", err)
+	}
+	pools, err := pool.Parse(src, f.pools)
+	if err != nil {
+		return err
+	}
+	c.Pools = (&config.Burst{Pools: pools}).BuyPools(c.Cluster.Levels)
+	for i := range c.Pools.Pools {
+		// What a job asks for besides GPUs is not simulated.
+		c.Pools.Pools[i].Node.Levels, c.Pools.Pools[i].Near = nil, ""
+	}
+	return nil
 }
 
 // ownPolicies reads the files that the flags name.

@@ -37,6 +37,8 @@ func TestSimulate(t *testing.T) {
 	}{
 		"a table":                       {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,gang", "--seeds", "2", "--load", "0.9"}, wantOut: []string{"POLICY", "k8s-default", "gang", "AGAINST K8S-DEFAULT"}},
 		"no steady state":               {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"there is no steady state"}},
+		"pools":                         {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,fifo", "--seeds", "1", "--no-bootstrap", "--estimate-sigma", "0", "--pools", filepath.Join("..", "..", "..", "..", "..", "autoscaler", "pool", "testdata", "pools.hcl"), "--burst-wait", "1s", "--json"}, wantOut: []string{`"bought": 0,`, `"bought_per_run"`}},
+		"no such pools":                 {args: []string{"simulate", "--trace", path, "--pools", "/no/such"}, wantCode: 1, wantErr: []string{"read pools"}},
 		"a cluster file":                {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
 		"a wrong cluster file":          {args: []string{"simulate", "--trace", path, "--cluster", wrong}, wantCode: 1, wantErr: []string{"count is 0", "gpus is 99", "\"H1000\": want one of A10, A100"}},
 		"an unknown policy":             {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 1, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
