@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"time"
 
@@ -22,10 +23,11 @@ const (
 	awayRegion = "us"
 )
 
-// The gangs that the scenario submits.
+// The gangs that the scenario submits. The members of the one that is sent meet at
+// the planner's barrier, with identities that the other region's servers signed.
 const (
 	homeGang = "home-gang"
-	farGang  = "far-gang"
+	farGang  = trainDriver
 )
 
 // farNodes are the other region's.
@@ -84,7 +86,10 @@ func (r *run) playFederation(ctx context.Context) error {
 	if err := r.waitWhole(ctx, homeGang); err != nil {
 		return err
 	}
-	resp, err := r.submit(trainGangFile, named(farGang))
+	if err := os.MkdirAll(r.diaryDir(), 0o755); err != nil {
+		return fmt.Errorf("make directory for the diary: %w", err)
+	}
+	resp, err := r.submit(trainDriverFile, r.driven)
 	if err != nil {
 		return err
 	}
@@ -135,7 +140,12 @@ func (r *run) judgeFar(ctx context.Context, answer string) error {
 	if err != nil {
 		return err
 	}
+	d, err := r.awaitDiary(ctx, "all members have started", func(d diary) bool { return len(d.with(wordStart)) == trainDriverMembers })
+	if err != nil {
+		return err
+	}
 	r.report.Checks = append(r.report.Checks, checks...)
+	r.report.Checks = append(r.report.Checks, checkStartTogether(d, trainDriverMembers))
 	r.report.Checks = append(r.report.Checks, checkGatedFirst(seen, farGang),
 		checkNeverPartial(seen, farGang, j.members, j.members, partialWindow, time.Since(r.began)),
 		checkSent(home, e, answer))

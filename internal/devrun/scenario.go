@@ -153,7 +153,7 @@ var scenarios = map[string]scenario{
 	ScenarioGoOn:          {play: (*run).playGoOn, driver: true},
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},
-	ScenarioFederation:    {play: (*run).playFederation, federated: true, configure: federates},
+	ScenarioFederation:    {play: (*run).playFederation, driver: true, federated: true, configure: federates},
 	ScenarioPartition:     {play: (*run).playPartition, driver: true, networks: true},
 }
 
