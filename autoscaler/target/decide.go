@@ -64,6 +64,8 @@ type input struct {
 	// until when nothing is bought, after failures.
 	lost    map[string]bool
 	blocked time.Time
+	// allowed are the purchases that a strategy lets be made now; nil is all.
+	allowed map[string]bool
 }
 
 // failure is a purchase that could not be had.
@@ -100,8 +102,9 @@ type wish struct {
 	purchase string
 	market   burstapi.Market
 	names    []string
-	// there is how many of the names exist.
+	// there is how many of the names exist. fresh says that nobody has begun it.
 	there int
+	fresh bool
 }
 
 // decide says what is to be done. It is pure: the same input gives the same
@@ -241,6 +244,9 @@ func (in input) refuse(w wish, total, missing int) string {
 	if _, lost := in.lost[w.purchase]; lost {
 		return fmt.Sprintf("%s has failed here and is not tried again", what)
 	}
+	if in.allowed != nil && w.fresh && !in.allowed[w.purchase] {
+		return fmt.Sprintf("%s is held by the strategy", what)
+	}
 	if !in.planned && in.now.Before(in.blocked) {
 		return fmt.Sprintf("%s (%s) wait until %s: the last try failed", what, strings.Join(w.names, ", "), in.blocked.UTC().Format(time.RFC3339))
 	}
@@ -272,7 +278,7 @@ func (in input) wishes(failed map[string]bool) []wish {
 		if p.State == burstapi.Failed || p.State == burstapi.GivingBack {
 			continue
 		}
-		w := wish{purchase: p.ID, market: p.Market}
+		w := wish{purchase: p.ID, market: p.Market, fresh: p.State == burstapi.Wanted}
 		broken := false
 		for _, name := range p.Names {
 			broken = broken || failed[name]

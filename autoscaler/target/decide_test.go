@@ -156,6 +156,14 @@ func TestDecide(t *testing.T) {
 			in:   input{count: 1, planned: true, nodes: map[string]machine{"a": up}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Wanted, "a")}}},
 			want: result{}, why: "Terraform's state does not know it",
 		},
+		"held by the strategy, and one that is not": {
+			in:   input{count: 1, planned: true, allowed: map[string]bool{"q": true}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Wanted, "a"), buy("q", burstapi.Wanted, "b")}}},
+			want: result{Want: "b", Add: "b"}, why: "purchase p is held by the strategy",
+		},
+		"begun before, by one that was killed": {
+			in:   input{count: 1, planned: true, allowed: map[string]bool{}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Coming, "a")}}},
+			want: result{Want: "a", Add: "a"},
+		},
 		"failed here before": {
 			in:   input{count: 1, planned: true, lost: map[string]bool{"p": false}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Wanted, "a")}}},
 			want: result{}, why: "is not tried again",

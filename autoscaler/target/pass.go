@@ -25,6 +25,14 @@ var (
 	ErrHold = errors.New("hold")
 )
 
+// order is what a pass is asked for; see input.
+type order struct {
+	count, floor int
+	allowed      map[string]bool
+	// dry says that nothing is to be touched.
+	dry bool
+}
+
 // outcome is what a pass did, or would do.
 type outcome struct {
 	decision
@@ -89,7 +97,7 @@ func (j *job) wants(ctx context.Context) (burstapi.Pool, error) {
 }
 
 // pass does what is due now.
-func (j *job) pass(ctx context.Context, now func() time.Time, count, floor int, dry bool) (outcome, error) {
+func (j *job) pass(ctx context.Context, now func() time.Time, o order) (outcome, error) {
 	if !j.worker.pass.TryLock() {
 		return outcome{}, errUnderWay
 	}
@@ -101,8 +109,8 @@ func (j *job) pass(ctx context.Context, now func() time.Time, count, floor int, 
 	if err != nil {
 		return outcome{}, err
 	}
-	in := input{now: now(), count: count, floor: floor, planned: j.planner != nil, wants: wants, lost: j.worker.lost, blocked: j.worker.blocked}
-	if dry {
+	in := input{now: now(), count: o.count, floor: o.floor, allowed: o.allowed, planned: j.planner != nil, wants: wants, lost: j.worker.lost, blocked: j.worker.blocked}
+	if o.dry {
 		see, err := j.look(ctx, j.dir.Nodes)
 		in.see(see)
 		return outcome{decision: decide(in)}, err

@@ -189,7 +189,7 @@ func (p *Plugin) Scale(action sdk.ScalingAction, config map[string]string) error
 	if action.Error {
 		return sdk.NewTargetScalingNoOpError("the strategy says %q: everything stays as it is", action.Reason)
 	}
-	out, err := j.pass(context.Background(), p.now, count, floor, dry)
+	out, err := j.pass(context.Background(), p.now, order{count: count, floor: floor, dry: dry, allowed: allowed(action)})
 	switch {
 	case errors.Is(err, errUnderWay) || errors.Is(err, terraform.ErrBusy):
 		return sdk.NewTargetScalingNoOpError("%v", err)
@@ -218,6 +218,26 @@ func bounds(action sdk.ScalingAction) (count, floor int) {
 		floor = count
 	}
 	return count, floor
+}
+
+// The keys of an action's meta by which caravan-strategy says which purchases it lets
+// be made. An action without the first is another strategy's.
+const (
+	metaPool      = "caravan.pool"
+	metaPurchases = "caravan.purchases"
+)
+
+// allowed are the purchases that the strategy lets be made; nil is all.
+func allowed(action sdk.ScalingAction) map[string]bool {
+	if _, ours := action.Meta[metaPool]; !ours {
+		return nil
+	}
+	out := map[string]bool{}
+	list, _ := action.Meta[metaPurchases].(string)
+	for id := range strings.SplitSeq(list, ", ") {
+		out[id] = true
+	}
+	return out
 }
 
 // number reads what was a number before it came as JSON.

@@ -114,7 +114,7 @@ func (p *Plugin) tidy(j *job) {
 	}
 	j.worker.tidied = now
 	p.tidying.Go(func() {
-		_, err := j.pass(context.Background(), p.now, noCount, 0, false)
+		_, err := j.pass(context.Background(), p.now, order{count: noCount})
 		if err != nil && !errors.Is(err, errUnderWay) && !errors.Is(err, terraform.ErrBusy) {
 			j.log.Error("what is under way could not be finished", "error", err)
 		}
