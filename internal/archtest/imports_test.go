@@ -78,7 +78,7 @@ var layers = []layer{
 	{prefix: "internal/devnomad", allowed: []string{"internal/devnomad", "internal/devcluster", "internal/nomadplugin", "internal/jobhcl"}},
 	{prefix: "internal/devjoin", allowed: []string{"internal/devcluster", "internal/devnomad", "internal/nomadproc"}},
 	{prefix: "internal/nomadproc", allowed: []string{"internal/devcluster"}},
-	{prefix: "internal/devrun", allowed: []string{"internal/", "planner/", "driver/", "devicegpu/", "jobspecs", "dist/acl"}},
+	{prefix: "internal/devrun", allowed: []string{"autoscaler/", "internal/", "planner/", "driver/", "devicegpu/", "jobspecs", "dist/acl"}},
 	{prefix: "internal/archtest", allowed: nil},
 	{prefix: "internal/optimality", allowed: []string{"planner/core"}},
 	{prefix: "internal/budget/drawn", allowed: []string{"planner/core/model"}},

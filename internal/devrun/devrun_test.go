@@ -15,7 +15,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/autoscaler/terraform"
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devjoin"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 )
 
@@ -28,6 +30,9 @@ func TestScenarios(t *testing.T) {
 			t.Run(scenario+"/on-"+backend, func(t *testing.T) {
 				if _, ok := nomadproc.Find(); backend == devcluster.BackendNomad && !ok {
 					t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
+				}
+				if _, err := exec.LookPath(autoscalerName); scenario == ScenarioBurst && (err != nil || !terraform.HasBinary()) {
+					t.Skip("needs nomad-autoscaler, and terraform or tofu, on the PATH: make tools builds them")
 				}
 				t.Parallel() // most of the time they wait
 				play(t, Options{Scenario: scenario, Backend: backend, Plugin: plugin})
@@ -155,7 +160,7 @@ var (
 	buildDir string
 	built    = sync.OnceValues(func() (string, error) {
 		plugin := filepath.Join(buildDir, pluginName)
-		out, err := exec.Command("go", "build", "-o", buildDir+"/", "../../devicegpu/cmd/"+pluginName, "../../driver/cmd/"+driverName).CombinedOutput()
+		out, err := exec.Command("go", "build", "-o", buildDir+"/", "../../devicegpu/cmd/"+pluginName, "../../driver/cmd/"+driverName, "../../autoscaler/cmd/...").CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("build the plugins: %w\n%s", err, out)
 		}
@@ -163,7 +168,15 @@ var (
 	})
 )
 
+// The test's binary is the clients of bought nodes too.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "dev-client" {
+		if err := devjoin.Run(context.Background(), os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var err error
 	if buildDir, err = os.MkdirTemp("", "caravan-test-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

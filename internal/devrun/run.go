@@ -64,6 +64,8 @@ type run struct {
 	// far is the other region, where there is one.
 	far     *farRegion
 	planner *planner
+	// cloud is where nodes are bought, where they are.
+	cloud   *cloud
 	tokens  tokens
 	watch   *watcher
 	race    *interposer
@@ -228,6 +230,9 @@ func (f lineWriter) Write(p []byte) (int, error) {
 
 func (r *run) stop() error {
 	var errs []error
+	if r.cloud != nil {
+		errs = append(errs, r.cloud.stop())
+	}
 	if r.planner != nil {
 		errs = append(errs, r.planner.stop())
 	}

@@ -94,6 +94,9 @@ const (
 	// submitted is sent to another, and is left alone there while that region is
 	// away.
 	ScenarioFederation = "federation"
+	// ScenarioBurst: nodes are bought for a gang that cannot wait for those that
+	// there are, by the real autoscaler and Terraform, and given back.
+	ScenarioBurst = "burst"
 	// ScenarioPartition: a member's node is cut off from everybody; its code stops
 	// before its successor starts.
 	ScenarioPartition = "partition"
@@ -154,6 +157,7 @@ var scenarios = map[string]scenario{
 	ScenarioAgentRestart:  {play: (*run).playAgentRestart, driver: true},
 	ScenarioMemberCrash:   {play: (*run).playMemberCrash, driver: true},
 	ScenarioFederation:    {play: (*run).playFederation, driver: true, federated: true, configure: federates},
+	ScenarioBurst:         {play: (*run).playBurst, configure: bursts},
 	ScenarioPartition:     {play: (*run).playPartition, driver: true, networks: true},
 }
 
