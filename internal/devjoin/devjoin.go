@@ -21,6 +21,9 @@ import (
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 )
 
+// NodeName stands for the node's name in its plugins' configuration.
+const NodeName = "@node@"
+
 // meta is a flag that is given once for each key.
 type meta map[string]string
 
@@ -67,6 +70,10 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	maps.Copy(all, more)
 	j.Node.Meta = all
+	for i := range j.Node.Plugins {
+		p := &j.Node.Plugins[i]
+		p.Config = strings.ReplaceAll(p.Config, NodeName, j.Node.Name)
+	}
 	switch {
 	case j.Node.Name == "" || flags.NArg() > 0:
 		return fmt.Errorf("join cluster: want -node=NAME and flags only, not %q", flags.Args())

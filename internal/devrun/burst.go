@@ -125,13 +125,9 @@ func (r *run) pool(ctx context.Context) (burstapi.Pool, error) {
 
 // judgeBought judges the gang on the bought nodes.
 func (r *run) judgeBought(ctx context.Context) error {
-	islands, nodes, err := readNodes(r.cluster.Client())
-	if err != nil {
+	if err := r.learnNodes(r.cluster.Client()); err != nil {
 		return err
 	}
-	maps.Copy(r.nodes, nodes)
-	maps.Copy(r.islands.of, islands.of)
-	maps.Copy(r.islands.size, islands.size)
 	seen, _, err := r.watch.now()
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/caravan-sched/caravan/autoscaler/terraform/modules"
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devcluster/reaper"
+	"github.com/caravan-sched/caravan/internal/devjoin"
 )
 
 // burstFiles are the pools file, and the autoscaler's configuration and policy.
@@ -121,8 +122,9 @@ func (c *cloud) writeModule(joining devcluster.Joining, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	// Simulated GPUs are named after the node's seed, which is its name.
-	joining.Node.Plugins = []devcluster.Plugin{{Name: pluginName, Path: plugin, Config: `source = "mock:dgxh100"`}}
+	// The seed makes each node's GPUs its own.
+	config := fmt.Sprintf("source = \"mock:dgxh100\"\nmock_seed = %q", devjoin.NodeName)
+	joining.Node.Plugins = []devcluster.Plugin{{Name: pluginName, Path: plugin, Config: config}}
 	file := filepath.Join(c.dir, "client.json")
 	vars := map[string]any{"pool": "cloud", "directory": filepath.Join(c.dir, "nodes"), "client": []string{self, "dev-client", file}}
 	return errors.Join(writeJSON(file, joining), writeJSON(filepath.Join(to, "terraform.tfvars.json"), vars))

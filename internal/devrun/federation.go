@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"time"
@@ -67,13 +66,9 @@ func (r *run) startFar(ctx, watching context.Context, dir, port string) error {
 	if err := home.Federate(ctx, far); err != nil {
 		return err
 	}
-	islands, nodes, err := readNodes(far.Client())
-	if err != nil {
+	if err := r.learnNodes(far.Client()); err != nil {
 		return err
 	}
-	maps.Copy(r.nodes, nodes)
-	maps.Copy(r.islands.of, islands.of)
-	maps.Copy(r.islands.size, islands.size)
 	r.far.watch, err = watch(watching, far.Client(), r.began, r.saw)
 	r.step("cluster", fmt.Sprintf("joined with region %s: %d nodes more at %s", awayRegion, len(farNodes), far.Address()))
 	return err

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -65,10 +67,13 @@ type run struct {
 	far     *farRegion
 	planner *planner
 	// cloud is where nodes are bought, where they are.
-	cloud   *cloud
-	tokens  tokens
-	watch   *watcher
-	race    *interposer
+	cloud  *cloud
+	tokens tokens
+	watch  *watcher
+	race   *interposer
+	// learn guards islands and nodes while the run goes on: they are shown as events
+	// come, and grow with nodes that join.
+	learn   sync.Mutex
 	islands islandMap
 	nodes   map[string]string // names by ID
 	jobs    []*submitted
@@ -260,4 +265,22 @@ func (r *run) tell() error {
 func (r *run) step(subject, text string) { r.show.step(time.Since(r.began), subject, text) }
 
 // saw shows what the event stream shows, as far as it is about the scenario.
-func (r *run) saw(s sighting) { r.show.sighting(s, r.nodes, r.islands) }
+func (r *run) saw(s sighting) {
+	r.learn.Lock()
+	defer r.learn.Unlock()
+	r.show.sighting(s, r.nodes, r.islands)
+}
+
+// learnNodes learns of nodes that have joined.
+func (r *run) learnNodes(client *api.Client) error {
+	islands, nodes, err := readNodes(client)
+	if err != nil {
+		return err
+	}
+	r.learn.Lock()
+	defer r.learn.Unlock()
+	maps.Copy(r.nodes, nodes)
+	maps.Copy(r.islands.of, islands.of)
+	maps.Copy(r.islands.size, islands.size)
+	return nil
+}

@@ -21,6 +21,7 @@ pool "cloud" {
     cpu_mhz    = 480000
     cores      = 96
     memory_mib = 2000000
+    attributes = { "kernel.name" = "linux", "cpu.arch" = "amd64", "driver.caravan" = "1" }
   }
 
   price {
@@ -49,6 +50,7 @@ pool "counted" {
     cpu_mhz    = 120000
     cores      = 24
     memory_mib = 190000
+    attributes = { "kernel.name" = "linux", "cpu.arch" = "amd64", "driver.caravan" = "1" }
   }
 
   price {

@@ -16,6 +16,7 @@ pool "cloud" {
     cpu_mhz    = 1000
     memory_mib = 1000
     disk_mib   = 1000
+    attributes = { "kernel.name" = "linux", "driver.raw_exec" = "1" }
   }
 
   price {
