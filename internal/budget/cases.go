@@ -34,7 +34,9 @@ func Cases() []Case {
 		gang(16384, 200, model.Topology{Mode: model.TopologyRequire, Level: model.LevelBlock}, 3*time.Millisecond),
 		event(256, 200*time.Microsecond),
 		event(2048, 0),
-		kept(16384, 10000),
+		kept("one-GPU jobs", 16384, 10000, 0, core.Policy{}, drawn.Singles),
+		kept("jobs of all sizes", 16384, 10000, 200, core.Policy{}, drawn.Mixed),
+		kept("jobs of all sizes", 16384, 10000, 200, core.Policy{Order: queue.OrderCaravan, Preempt: preempt.Policy{Enabled: true}}, drawn.Mixed),
 	}
 	for _, order := range queue.Orders() {
 		out = append(out, cycles(core.Policy{Order: order})...)
@@ -116,42 +118,38 @@ func event(nodes int, budget time.Duration) Case {
 }
 
 // kept is a planner's look at a cluster of which little has changed.
-func kept(nodes, jobs int) Case {
-	return Case{
+func kept(what string, nodes, jobs, queues int, policy core.Policy, add func(*model.Snapshot, int)) Case {
+	c := Case{
 		Name: fmt.Sprintf("kept/nodes=%d/jobs=%d", nodes, jobs), Budget: 250 * time.Millisecond,
-		What: fmt.Sprintf("the next look at %d GPUs and %d pending jobs when an allocation has ended: what changed is found out, applied and decided on", nodes*8, jobs),
-		Setup: func() (func() error, error) {
-			s := drawn.Contest(nodes)
-			drawn.Singles(s, jobs)
-			var k core.Kept
-			if _, err := k.Decide(s, core.Policy{}); err != nil {
-				return nil, fmt.Errorf("decide on %d nodes: %w", nodes, err)
-			}
-			i := 0
-			return func() error {
-				next := *s
-				next.Allocs = append(s.Allocs[:i:i], s.Allocs[i+1:]...)
-				i = (i + 1) % len(s.Allocs)
-				_, err := k.Decide(&next, core.Policy{})
-				return err
-			}, nil
-		},
+		What: fmt.Sprintf("the next look at %d GPUs and %d pending %s when an allocation has ended: what changed is found out, applied and decided on", nodes*8, jobs, what),
 	}
+	c.vary(what, queues, policy)
+	c.Setup = func() (func() error, error) {
+		s := drawn.Contest(nodes)
+		add(s, jobs)
+		drawn.AddQueues(s, queues)
+		var k core.Kept
+		if _, err := k.Decide(s, policy); err != nil {
+			return nil, fmt.Errorf("decide on %d nodes: %w", nodes, err)
+		}
+		i := 0
+		return func() error {
+			next := *s
+			next.Allocs = append(s.Allocs[:i:i], s.Allocs[i+1:]...)
+			i = (i + 1) % len(s.Allocs)
+			_, err := k.Decide(&next, policy)
+			return err
+		}, nil
+	}
+	return c
 }
 
-// cycle is a whole decision, from snapshot to plan.
-func cycle(what string, nodes, jobs, queues int, policy core.Policy, budget time.Duration, cluster func(int) *model.Snapshot, add func(*model.Snapshot, int)) Case {
-	c := Case{
-		Name:   fmt.Sprintf("cycle/nodes=%d/jobs=%d", nodes, jobs),
-		What:   fmt.Sprintf("a full cycle on %d GPUs with %d pending %s", nodes*8, jobs, what),
-		Budget: budget,
+// vary names what is special about a case.
+func (c *Case) vary(what string, queues int, policy core.Policy) {
+	if policy.Order != "" {
+		c.Name += "/" + policy.Order
+		c.What += ", " + policy.Order
 	}
-	order := policy.Order
-	if order == "" {
-		order = queue.OrderFIFO
-	}
-	c.Name += "/" + order
-	c.What += ", " + order
 	if what != "one-GPU jobs" {
 		c.Name += "/mixed"
 	}
@@ -166,6 +164,20 @@ func cycle(what string, nodes, jobs, queues int, policy core.Policy, budget time
 	if what == "jobs of all sizes on a full cluster" {
 		c.Name += "/full"
 	}
+}
+
+// cycle is a whole decision, from snapshot to plan.
+func cycle(what string, nodes, jobs, queues int, policy core.Policy, budget time.Duration, cluster func(int) *model.Snapshot, add func(*model.Snapshot, int)) Case {
+	c := Case{
+		Name:   fmt.Sprintf("cycle/nodes=%d/jobs=%d", nodes, jobs),
+		What:   fmt.Sprintf("a full cycle on %d GPUs with %d pending %s", nodes*8, jobs, what),
+		Budget: budget,
+	}
+	named := policy
+	if named.Order == "" {
+		named.Order = queue.OrderFIFO
+	}
+	c.vary(what, queues, named)
 	c.Setup = func() (func() error, error) {
 		s := cluster(nodes)
 		add(s, jobs)

@@ -21,7 +21,7 @@ func (c *cycle) sharedPlaced(j *model.Job, members []model.Member) string {
 	text, more := "", 0
 	for i := range members {
 		node, ok := c.tree.Find(members[i].Node)
-		if !ok {
+		if !ok || len(c.tree.Nodes[node].Shape.Shared) == 0 {
 			continue
 		}
 		mask := c.gpuMask(node, members[i].GPUs)

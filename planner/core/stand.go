@@ -26,7 +26,7 @@ func (c *cycle) stand() {
 	if discipline == nil {
 		return
 	}
-	s := queue.Situation{Now: c.now, Past: c.past, Jobs: c.scratch.entries[:0]}
+	s := queue.Situation{Now: c.now, Past: c.past, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs))}
 	s.GPUs, s.Models = c.usableGPUs()
 	c.stands = c.scratch.standings(len(c.jobs))
 	for _, j := range c.byAge() {

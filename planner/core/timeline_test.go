@@ -90,7 +90,7 @@ func TestTimelines(t *testing.T) {
 							t.Fatalf("node %d at %s for %s, %+v: %+v, want %+v", node, at, runs, w, got, want)
 						}
 					}
-					got, want := a.jumpsOf(k, node, runs, w, nil), a.oddJumps(k, node, runs, w, nil)
+					got, want := a.jumpsOf(k, a.remembered(k, w), node, runs, w, nil), a.oddJumps(k, node, runs, w, nil)
 					if !slices.Equal(got, want) {
 						t.Fatalf("node %d for %s, %+v: jumps %v, want %v", node, runs, w, got, want)
 					}

@@ -43,7 +43,8 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	for i, j := range jobs {
 		homes[i], asks[i] = c.accounts.tree.HomeOf(j), c.accounts.asks(j)
 	}
-	turns := make([]*turn, len(jobs))
+	turns, over := make([]*turn, len(jobs)), new(turn)
+	var free []*turn // most end at once
 	waiting := make([]int, len(jobs))
 	for i := range waiting {
 		waiting[i] = i
@@ -57,7 +58,11 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 		for i, ok := line.Next(); ok; i, ok = line.Next() {
 			k := waiting[i]
 			if turns[k] == nil {
-				turns[k] = new(turn)
+				if n := len(free); n > 0 {
+					turns[k], free = free[n-1], free[:n-1]
+				} else {
+					turns[k] = new(turn)
+				}
 				c.begin(turns[k], jobs[k])
 				turns[k].home = homes[k]
 			}
@@ -66,9 +71,10 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 			}
 			if len(turns[k].rest) == 0 {
 				plan.Decisions = append(plan.Decisions, c.end(turns[k]))
+				turns[k], free = over, append(free, turns[k])
 			}
 		}
-		waiting = slices.DeleteFunc(waiting, func(k int) bool { return len(turns[k].rest) == 0 })
+		waiting = slices.DeleteFunc(waiting, func(k int) bool { return turns[k] == over })
 	}
 }
 

@@ -98,6 +98,13 @@ func (p *Prepared) gangs(j *model.Job) []gang {
 }
 
 func (g *gang) add(group *model.TaskGroup, indexes []int) {
+	if g.groups == nil { // most have one
+		one := new(struct {
+			groups  [1]*model.TaskGroup
+			indexes [1][]int
+		})
+		g.groups, g.indexes = one.groups[:0], one.indexes[:0]
+	}
 	g.groups = append(g.groups, group)
 	g.indexes = append(g.indexes, indexes)
 	g.members += len(indexes)
@@ -128,7 +135,12 @@ func (c *cycle) prepare(j *model.Job, g *gang) {
 }
 
 func (c *cycle) prepareUnit(j *model.Job, g *gang) {
-	u := &place.Unit{Topology: j.Topology, Within: g.home()}
+	one := new(struct {
+		unit  place.Unit
+		parts [1]place.Part
+	})
+	u := &one.unit
+	*u = place.Unit{Parts: one.parts[:0], Topology: j.Topology, Within: g.home()}
 	g.runs, _ = c.expected(j)
 	if g.short != nil && g.grown == 0 {
 		g.runs = c.atSize(j, g.runs, g.members, g.gpus)

@@ -51,7 +51,10 @@ func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 		n.validate(f, i, levels)
 		for k := range n.GPUs {
 			uuid := n.GPUs[k].UUID
-			if first, dup := owner[uuid]; dup && uuid != "" {
+			if uuid == "" {
+				continue
+			}
+			if first, dup := owner[uuid]; dup {
 				f.add("nodes[%d].gpus[%d].uuid: %q: is on node %q too; want UUIDs unique in the cluster", i, k, uuid, s.Nodes[first.node].ID)
 				continue
 			}

@@ -22,6 +22,8 @@ const (
 type dims struct {
 	names []string
 	at    map[string]int
+	// free is memory for amounts to come.
+	free []int64
 }
 
 // newDims counts GPUs, CPU and memory, and, if any queue names a model, every
@@ -51,7 +53,19 @@ func newDims(queues []model.Queue, models []string) dims {
 	return d
 }
 
-func (d *dims) zero() Vector { return make(Vector, len(d.names)) }
+func (d *dims) zero() Vector {
+	n := len(d.names)
+	if len(d.free) < n {
+		d.free = make([]int64, n*vectorsAtOnce)
+	}
+	v := Vector(d.free[:n:n])
+	d.free = d.free[n:]
+	return v
+}
+
+// vectorsAtOnce is for how many amounts memory is taken at once: there are many,
+// and they are small.
+const vectorsAtOnce = 32
 
 // Amount is an amount without heed of models.
 func (d *dims) Amount(gpus, cpuMHz, memoryMiB int) Vector {

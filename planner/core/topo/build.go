@@ -3,6 +3,7 @@ package topo
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -130,7 +131,7 @@ func (in *interner) groups(node *model.Node) []Group {
 		at := -1
 		for k, f := range first {
 			o := &node.GPUs[f]
-			if g.Vendor == o.Vendor && g.Type == o.Type && g.Model == o.Model && (g.Slices > 0) == (o.Slices > 0) && maps.Equal(g.Attributes, o.Attributes) {
+			if g.Vendor == o.Vendor && g.Type == o.Type && g.Model == o.Model && (g.Slices > 0) == (o.Slices > 0) && sameAttributes(g.Attributes, o.Attributes) {
 				at = k
 				break
 			}
@@ -143,6 +144,12 @@ func (in *interner) groups(node *model.Node) []Group {
 		out[at].Mask |= 1 << i
 	}
 	return out
+}
+
+// sameAttributes reports whether two maps are alike. Those of one group of devices
+// are mostly one map.
+func sameAttributes(a, b map[string]string) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b)
 }
 
 func (in *interner) kind(g *model.GPU) int32 {

@@ -149,6 +149,9 @@ func (s *State) Revert(u Undo) {
 
 func (s *State) save(node int32) Undo {
 	u := s.Mark()
+	if s.journal == nil {
+		s.journal = make([]journalEntry, 0, 64+len(s.rows)/4)
+	}
 	s.journal = append(s.journal, journalEntry{node, s.rows[node]})
 	s.changed(node)
 	return u
