@@ -7,7 +7,7 @@ import (
 )
 
 // bounds are what no schedule on a cluster can do better than, in seconds.
-type bounds struct{ mean, p99, weighted float64 }
+type bounds struct{ mean, p50, p99, p999, max, weighted float64 }
 
 // task is a job as the bounds see it: GPU-seconds of work that come at a time, and
 // the shortest time in which they can be done.
@@ -40,7 +40,10 @@ func boundsOf(list []*job, gpus int) bounds {
 	speed := float64(gpus)
 	b.mean = max(mean(durations), srpt(tasks, speed)/float64(len(tasks)))
 	b.weighted = max(weighted/work, inOrder(tasks, speed)/work)
-	b.p99 = max(Quantile(durations, 0.99), late(tasks, speed, len(tasks)/100))
+	b.p50 = Quantile(durations, 0.5)
+	for part, of := range map[float64]*float64{0.99: &b.p99, 0.999: &b.p999, 1: &b.max} {
+		*of = max(Quantile(durations, part), late(tasks, speed, len(tasks)-1-place(part, len(tasks))))
+	}
 	return b
 }
 

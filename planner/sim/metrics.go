@@ -21,7 +21,10 @@ type Metrics struct {
 	JCTMax                float64 `json:"jct_max_s"`
 	JCTWeighted           float64 `json:"jct_gpu_weighted_s"`
 	JCTMeanBound          float64 `json:"jct_mean_bound_s"`
+	JCTP50Bound           float64 `json:"jct_p50_bound_s"`
 	JCTP99Bound           float64 `json:"jct_p99_bound_s"`
+	JCTP999Bound          float64 `json:"jct_p999_bound_s"`
+	JCTMaxBound           float64 `json:"jct_max_bound_s"`
 	JCTWeightedBound      float64 `json:"jct_gpu_weighted_bound_s"`
 	QueueMean             float64 `json:"queue_mean_s"`
 	QueueP95              float64 `json:"queue_p95_s"`
@@ -188,7 +191,8 @@ func (o *Outcome) times(out *Metrics) {
 		out.InteractiveP95 = Quantile(interactive, 0.95)
 	}
 	b := boundsOf(cohort, o.meter.gpus)
-	out.JCTMeanBound, out.JCTP99Bound, out.JCTWeightedBound = b.mean, b.p99, b.weighted
+	out.JCTMeanBound, out.JCTWeightedBound = b.mean, b.weighted
+	out.JCTP50Bound, out.JCTP99Bound, out.JCTP999Bound, out.JCTMaxBound = b.p50, b.p99, b.p999, b.max
 	out.Sizes, out.Queues = bySize(cohort), byQueue(cohort)
 }
 
@@ -296,6 +300,8 @@ func mean(list []float64) float64 {
 func Quantile(list []float64, part float64) float64 {
 	sorted := slices.Clone(list)
 	slices.Sort(sorted)
-	at := int(math.Ceil(part*float64(len(sorted)))) - 1
-	return sorted[max(0, min(at, len(sorted)-1))]
+	return sorted[place(part, len(sorted))]
 }
+
+// place is where it stands among n sorted ones.
+func place(part float64, n int) int { return max(0, min(int(math.Ceil(part*float64(n)))-1, n-1)) }

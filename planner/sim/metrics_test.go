@@ -59,6 +59,8 @@ func TestBoundsByHand(t *testing.T) {
 	near(t, "weighted", got.weighted, (100*10+20*10)/120.0)
 	// Both are to be done: 12 s of work from 0, the last of it came at 2.
 	near(t, "P99", got.p99, 10)
+	near(t, "max", got.max, 10)
+	near(t, "P50", got.p50, 2)
 	// An elastic job can be done in less time than it says.
 	near(t, "elastic", boundsOf([]*job{{Job: trace.Job{Duration: 10, GPUs: 2, Min: 1, Max: 8}}}, 10).mean, 2.5)
 	if diff := cmp.Diff(bounds{}, boundsOf(nil, 10), cmp.AllowUnexported(bounds{})); diff != "" {
@@ -77,7 +79,7 @@ func TestNothingBeatsTheBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := out.Metrics()
-		for name, pair := range map[string][2]float64{"mean": {m.JCTMean, m.JCTMeanBound}, "P99": {m.JCTP99, m.JCTP99Bound}, "weighted": {m.JCTWeighted, m.JCTWeightedBound}} {
+		for name, pair := range map[string][2]float64{"mean": {m.JCTMean, m.JCTMeanBound}, "P50": {m.JCTP50, m.JCTP50Bound}, "P99": {m.JCTP99, m.JCTP99Bound}, "P99.9": {m.JCTP999, m.JCTP999Bound}, "max": {m.JCTMax, m.JCTMaxBound}, "weighted": {m.JCTWeighted, m.JCTWeightedBound}} {
 			if pair[0] < pair[1]-1e-6 {
 				t.Errorf("%s is %g, and cannot be below %g", name, pair[0], pair[1])
 			}

@@ -41,11 +41,12 @@ func most(list []*tracked, gpus, horizon float64) float64 {
 	return best
 }
 
-// least are lower bounds of the mean completion time, of the 99th percentile, and
-// of the mean weighted by work; docs/simulator.md says why they are bounds.
-func least(list []*tracked, gpus float64) (mean, p99, weighted float64) {
+// least are lower bounds of the completion times, by the names of their metrics;
+// docs/simulator.md says why they are bounds.
+func least(list []*tracked, gpus float64) map[string]float64 {
+	out := map[string]float64{"jct_mean_bound_s": 0, "jct_p50_bound_s": 0, "jct_p99_bound_s": 0, "jct_p999_bound_s": 0, "jct_max_bound_s": 0, "jct_gpu_weighted_bound_s": 0}
 	if len(list) == 0 {
-		return 0, 0, 0
+		return out
 	}
 	var pieces []piece
 	var spans []float64
@@ -58,14 +59,18 @@ func least(list []*tracked, gpus float64) (mean, p99, weighted float64) {
 		byWork += w * shortest
 	}
 	slices.SortStableFunc(pieces, func(a, b piece) int { return cmp.Compare(a.at, b.at) })
-	mean = max(average(spans), shortestFirst(pieces, gpus)/float64(len(list)))
-	p99 = max(atPart(spans, 0.99), allBut(pieces, gpus, len(list)/100))
+	out["jct_mean_bound_s"] = max(average(spans), shortestFirst(pieces, gpus)/float64(len(list)))
+	out["jct_p50_bound_s"] = atPart(spans, 0.5)
+	out["jct_p99_bound_s"] = max(atPart(spans, 0.99), allBut(pieces, gpus, len(list)/100))
+	out["jct_p999_bound_s"] = max(atPart(spans, 0.999), allBut(pieces, gpus, len(list)/1000))
+	out["jct_max_bound_s"] = max(atPart(spans, 1), allBut(pieces, gpus, 0))
 	end, sum := 0.0, 0.0
 	for _, p := range pieces {
 		end = max(end, p.at) + p.work/gpus
 		sum += (end - p.at) * p.work
 	}
-	return mean, p99, max(byWork/work, sum/work)
+	out["jct_gpu_weighted_bound_s"] = max(byWork/work, sum/work)
+	return out
 }
 
 // shortestFirst is the sum of all times in the system on one machine that does

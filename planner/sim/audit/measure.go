@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 )
@@ -100,7 +101,7 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 	if work > 0 {
 		m["jct_gpu_weighted_s"] = weighted / work
 	}
-	m["jct_mean_bound_s"], m["jct_p99_bound_s"], m["jct_gpu_weighted_bound_s"] = least(list, gpus)
+	maps.Copy(m, least(list, gpus))
 	c.report.Sizes, c.report.Queues = bySize(list), byQueue(list)
 }
 

@@ -89,7 +89,7 @@ func (p *page) setup(all []Played, quick bool) {
 // headline is the comparison of the four policies.
 func (p *page) headline(all []Played) {
 	p.say("## The four policies\n")
-	p.say("Means over the seeds. *Stranded* is fillable and fragmented together; *bound* is what no\nschedule can exceed, or go below.\n")
+	p.say("Means over the seeds. *Stranded* is fillable and fragmented together; the last row of\neach table is what no schedule can exceed, or go below.\n")
 	for _, c := range kind(all, KindHeadline, KindTraces) {
 		p.say("**%s**\n", c.Cell.name())
 		p.comparison(&c)
@@ -125,7 +125,15 @@ func (p *page) comparison(c *Played) {
 		}
 		rows = append(rows, row)
 	}
-	p.table(rows)
+	row := []string{"*bound*"}
+	for _, f := range figures {
+		if bound, there := boundOf[f.key]; there {
+			row = append(row, f.text(c.mean(c.Cell.Policies[0], bound)))
+		} else {
+			row = append(row, "")
+		}
+	}
+	p.table(append(rows, row))
 }
 
 // sensitivity shows what load, estimates, restarts and elastic jobs do.

@@ -38,11 +38,9 @@ func span(s float64) string {
 
 var figures = []figure{
 	{"utilisation_productive", "productive", percent, true},
-	{"utilisation_bound", "bound", percent, true},
 	{"jct_mean_s", "JCT mean", span, false},
 	{"jct_p50_s", "P50", span, false},
 	{"jct_p99_s", "P99", span, false},
-	{"jct_p99_bound_s", "P99 bound", span, false},
 	{"jct_p999_s", "P99.9", span, false},
 	{"jct_max_s", "max", span, false},
 	{"jct_gpu_weighted_s", "by GPU time", span, false},
@@ -57,6 +55,12 @@ var figures = []figure{
 	{"decide_mean_us", "decision", func(x float64) string { return whole(x) + " µs" }, false},
 }
 
+// boundOf are the metrics that bound others.
+var boundOf = map[string]string{
+	"utilisation_productive": "utilisation_bound", "jct_mean_s": "jct_mean_bound_s", "jct_p50_s": "jct_p50_bound_s", "jct_p99_s": "jct_p99_bound_s",
+	"jct_p999_s": "jct_p999_bound_s", "jct_max_s": "jct_max_bound_s", "jct_gpu_weighted_s": "jct_gpu_weighted_bound_s",
+}
+
 // stranded is fillable and fragmented together; it is no metric of its own.
 const stranded = "stranded"
 
@@ -65,6 +69,9 @@ func figureOf(key string) figure {
 		if f.key == key {
 			return f
 		}
+	}
+	if key == "utilisation_bound" {
+		return figure{key, "bound", percent, true}
 	}
 	return figure{key: key, name: key, text: ratio}
 }

@@ -104,10 +104,9 @@ func byLoad(cells []Played, key string) []report.Line {
 		}
 		out = append(out, l)
 	}
-	bound := map[string]string{"utilisation_productive": "utilisation_bound", "jct_mean_s": "jct_mean_bound_s", "jct_p99_s": "jct_p99_bound_s"}[key]
 	l := report.Line{Name: "bound"}
 	for i := range cells {
-		l.XY = append(l.XY, plotter.XY{X: cells[i].Cell.Load, Y: cells[i].mean(cells[0].Cell.Policies[0], bound) / scale})
+		l.XY = append(l.XY, plotter.XY{X: cells[i].Cell.Load, Y: cells[i].mean(cells[0].Cell.Policies[0], boundOf[key]) / scale})
 	}
 	return append(out, l)
 }
