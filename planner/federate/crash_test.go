@@ -11,46 +11,7 @@ import (
 // is followed by one that brings what was begun to its end, and no job ever runs in
 // both regions.
 func TestKilledAtEveryWrite(t *testing.T) {
-	tests := map[string]struct {
-		// before is played without a fault.
-		before func(r *rig, id string)
-		begin  func(r *rig, id string)
-		ended  func(r *rig, id string) bool
-	}{
-		"sent": {
-			begin: func(r *rig, id string) { r.submit(gang(id, 2, "")) },
-			ended: runsIn("us", 2),
-		},
-		"stopped at home": {
-			before: running("us", 2),
-			begin:  func(r *rig, id string) { r.stop("eu", id) },
-			ended:  gone,
-		},
-		"stopped where it runs": {
-			before: running("us", 2),
-			begin:  func(r *rig, id string) { r.stop("us", id) },
-			ended:  gone,
-		},
-		"purged at home": {
-			before: running("us", 2),
-			begin: func(r *rig, id string) {
-				if _, _, err := r.regions["eu"].Client().Jobs().Deregister(id, true, nil); err != nil {
-					r.t.Fatal(err)
-				}
-			},
-			ended: gone,
-		},
-		"submitted anew": {
-			before: running("us", 2),
-			begin:  func(r *rig, id string) { r.submit(gang(id, 1, "1h")) },
-			ended:  runsIn("us", 1), // where it has run
-		},
-		"ends by itself": {
-			begin: func(r *rig, id string) { r.submit(gang(id, 2, "20ms")) },
-			ended: gone,
-		},
-	}
-	for name, test := range tests {
+	for name, test := range crashes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -85,6 +46,51 @@ func TestKilledAtEveryWrite(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// crash is what is played while planners are killed.
+type crash struct {
+	// before is played without a fault.
+	before func(r *rig, id string)
+	begin  func(r *rig, id string)
+	ended  func(r *rig, id string) bool
+}
+
+func crashes() map[string]crash {
+	return map[string]crash{
+		"sent": {
+			begin: func(r *rig, id string) { r.submit(gang(id, 2, "")) },
+			ended: runsIn("us", 2),
+		},
+		"stopped at home": {
+			before: running("us", 2),
+			begin:  func(r *rig, id string) { r.stop("eu", id) },
+			ended:  gone,
+		},
+		"stopped where it runs": {
+			before: running("us", 2),
+			begin:  func(r *rig, id string) { r.stop("us", id) },
+			ended:  gone,
+		},
+		"purged at home": {
+			before: running("us", 2),
+			begin: func(r *rig, id string) {
+				if _, _, err := r.regions["eu"].Client().Jobs().Deregister(id, true, nil); err != nil {
+					r.t.Fatal(err)
+				}
+			},
+			ended: gone,
+		},
+		"submitted anew": {
+			before: running("us", 2),
+			begin:  func(r *rig, id string) { r.submit(gang(id, 1, "1h")) },
+			ended:  runsIn("us", 1), // where it has run
+		},
+		"ends by itself": {
+			begin: func(r *rig, id string) { r.submit(gang(id, 2, "20ms")) },
+			ended: gone,
+		},
 	}
 }
 

@@ -88,6 +88,7 @@ const (
 type Federation struct {
 	opts    Options
 	regions []*region
+	gpus    listed
 
 	mu sync.Mutex
 	// refused are regions that would not have a job.
