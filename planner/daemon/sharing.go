@@ -73,8 +73,8 @@ type sliceHeld struct {
 	job                jobKey
 	kind               string
 	// slices is by how many the GPU is shared; alone: nobody else has one.
-	slices int
-	alone  bool
+	slices, partMiB int
+	alone           bool
 }
 
 // slicesHeld lists the tasks of managed jobs that hold slices of shared GPUs.
@@ -112,7 +112,7 @@ func slicesHeld(v *observe.View) []sliceHeld {
 		}
 		for _, id := range a.GPUs {
 			if g := at[id]; g != nil {
-				out = append(out, sliceHeld{alloc: a.ID, gpu: id, region: m.Region, job: key, kind: shareKind(&m.Model), slices: g.Slices, alone: users[g.Parent] == 1})
+				out = append(out, sliceHeld{alloc: a.ID, gpu: id, region: m.Region, job: key, kind: shareKind(&m.Model), slices: g.Slices, partMiB: g.SharedMiB / g.Slices, alone: users[g.Parent] == 1})
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func sampleOf(u *api.AllocResourceUsage, h sliceHeld, now time.Time) (used.Sampl
 		}
 		return int(*v.IntNumeratorVal), true
 	}
-	out := used.Sample{At: now, Busy: 100 / h.slices, Guessed: true}
+	out := used.Sample{At: now, Busy: -1, PartMiB: h.partMiB, PartBusy: 100 / h.slices}
 	memory, ok := number(statSliceMemory)
 	busy, busyKnown := number(statSliceBusy)
 	if !ok && h.alone {
@@ -211,7 +211,7 @@ func sampleOf(u *api.AllocResourceUsage, h sliceHeld, now time.Time) (used.Sampl
 		busy, busyKnown = number(statBusy)
 	}
 	if busyKnown {
-		out.Busy, out.Guessed = busy, false
+		out.Busy = busy
 	}
 	out.MemoryMiB = memory
 	return out, ok

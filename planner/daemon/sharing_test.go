@@ -160,8 +160,8 @@ func TestSampleOf(t *testing.T) {
 			got := "nothing"
 			if s, ok := sampleOf(tt.stats, sliceHeld{gpu: "G::0", slices: 2, alone: tt.alone}, now); ok {
 				got = fmt.Sprintf("%d MiB, %d %%", s.MemoryMiB, s.Busy)
-				if s.Guessed {
-					got = fmt.Sprintf("%d MiB, an equal part of %d %%", s.MemoryMiB, s.Busy)
+				if s.Busy < 0 {
+					got = fmt.Sprintf("%d MiB, an equal part of %d %%", s.MemoryMiB, s.PartBusy)
 				}
 			}
 			if got != tt.want {

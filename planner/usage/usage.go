@@ -24,7 +24,10 @@ const (
 	// a running task's busyness is taken.
 	minutes = 32
 	lasting = 60
-	// least is of how many minutes at least a task says something of others.
+	// settled is for how long a task is watched before what it uses is taken to be
+	// what it needs: one that has just started uses nothing yet.
+	settled = 5 * time.Minute
+	// least is of how many minutes at least something is told.
 	least = 3
 	// maxGap is over how many minutes without a sample the last one holds.
 	maxGap = 5
@@ -42,36 +45,43 @@ const (
 type Sample struct {
 	At        time.Time
 	MemoryMiB int
-	// Busy is in percent. If it is Guessed, it is no measurement but an equal part
-	// of the GPU.
-	Busy    int
-	Guessed bool
+	// Busy is in percent, -1 if it is not known.
+	Busy int
+	// PartMiB and PartBusy are an equal part of the GPU, for as many as share it.
+	PartMiB, PartBusy int
 }
 
 // Run is what one task has used so far. The zero Run has used nothing.
 type Run struct {
 	peak, samples int
+	// began and at are when the first and the last sample was taken.
+	began, at time.Time
+	// partMiB and partBusy are its equal part of the GPU.
+	partMiB, partBusy int
 	// first and last are how busy it was in its first and its latest minutes; the
 	// minute that it is in has sum in n samples.
 	first, last []int
 	minute      int64
 	sum, n      int
-	guess       int
 }
 
 // Add takes in a sample; those of before the last one are ignored.
 func (r *Run) Add(s Sample) {
 	at := s.At.Unix() / 60
-	if s.MemoryMiB < 0 || s.MemoryMiB > model.MaxQuantity || at < r.minute {
+	if s.MemoryMiB < 0 || s.MemoryMiB > model.MaxQuantity || s.At.Before(r.at) {
 		return
+	}
+	if r.samples == 0 {
+		r.began = s.At
 	}
 	r.samples++
+	r.at = s.At
 	r.peak = max(r.peak, s.MemoryMiB)
-	busy := min(max(s.Busy, 0), 100)
-	if s.Guessed {
-		r.guess = busy
+	r.partMiB, r.partBusy = min(max(s.PartMiB, 0), model.MaxQuantity), min(max(s.PartBusy, 0), 100)
+	if s.Busy < 0 {
 		return
 	}
+	busy := min(s.Busy, 100)
 	if at != r.minute {
 		r.close()
 		switch gap := at - r.minute - 1; {
@@ -106,13 +116,17 @@ func (r *Run) note(busy int) {
 	}
 }
 
-// busy is what four fifths of the latest minutes do not exceed.
+// busy is what four fifths of the latest minutes do not exceed, an equal part where
+// too few of them are known.
 func (r *Run) busy() int {
-	if len(r.last) == 0 {
-		return r.guess
+	if len(r.last) < least {
+		return r.partBusy
 	}
 	return together.Calm(r.last)
 }
+
+// settled reports whether it was watched for long enough.
+func (r *Run) settled() bool { return r.samples > 0 && r.at.Sub(r.began) >= settled }
 
 // Kind is what jobs alike have used.
 type Kind struct {
@@ -136,7 +150,7 @@ type Book struct {
 // End learns from a task that has ended. It is false if that was too short.
 func (b *Book) End(kind string, r *Run, at time.Time) bool {
 	r.close()
-	if r.samples < least || len(r.last) < least && len(r.last) > 0 {
+	if !r.settled() {
 		return false
 	}
 	if b.Kinds == nil {
@@ -174,25 +188,31 @@ func (b *Book) forget() {
 }
 
 // Expect is what a job of a kind is expected to use, with the runs of its tasks, if
-// it has any; nil if nothing is known. A peak that others had may still come.
+// it has any; nil if nothing is known. A peak that others had may still come; of one
+// that has just started, and is like no other, it is an equal part of the GPU, or
+// more if it has had more already.
 func (b *Book) Expect(kind string, runs ...*Run) *model.Usage {
 	out := &model.Usage{}
 	if k := b.Kinds[kind]; k != nil {
 		out.MemoryMiB, out.Busy, out.Samples = slices.Max(k.PeaksMiB), slices.Max(k.Busy), k.Samples
 		out.Minutes = latest(k.Minutes, minutes)
 	}
-	own, most := 0, -1
+	most := -1
 	for _, r := range runs {
 		if r.samples == 0 {
 			continue
 		}
+		busy := r.busy()
 		out.MemoryMiB, out.Samples = max(out.MemoryMiB, r.peak), out.Samples+r.samples
-		if len(r.last) >= least || b.Kinds[kind] == nil {
-			own = max(own, r.busy())
-			if r.busy() > most {
-				most, out.Minutes = r.busy(), latest(r.last, minutes)
-			}
-			out.Busy = own
+		switch {
+		case r.settled():
+		case b.Kinds[kind] != nil:
+			continue // others say more
+		default:
+			out.MemoryMiB, busy = max(out.MemoryMiB, r.partMiB), max(busy, r.partBusy)
+		}
+		if busy > most {
+			most, out.Busy, out.Minutes = busy, busy, latest(r.last, minutes)
 		}
 	}
 	if out.Samples == 0 {
