@@ -3,6 +3,8 @@ package federate
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +33,8 @@ func drawn(name string, nodes, jobs int) *observe.View {
 		v.Nodes = append(v.Nodes, observe.NodeRef{ID: id, Name: id})
 		v.Snapshot.Nodes = append(v.Snapshot.Nodes, n)
 	}
+	slices.SortFunc(v.Nodes, func(a, b observe.NodeRef) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(v.Snapshot.Nodes, func(a, b model.Node) int { return strings.Compare(a.ID, b.ID) })
 	for i := range jobs {
 		id := fmt.Sprintf("%s-job-%d", name, i)
 		j := model.Job{Namespace: "default", ID: id, Submitted: time.Unix(int64(i), 0), State: model.StateQueued, Gang: model.GangJob}
