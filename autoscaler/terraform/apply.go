@@ -176,6 +176,7 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 			w.remove[name] = true
 		}
 	}
+	w.purchases(before, values)
 	host, _ := os.Hostname()
 	j := &Journal{Mark: r.mark, Started: h.d.now(), Owner: Owner{PID: os.Getpid(), Host: host, Since: h.d.now()},
 		Variable: h.d.cfg.Variable, Phase: phasePlan, From: before.Names(), To: values}
@@ -207,6 +208,22 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 		h.since = j.Started
 	}
 	return h.outcome(ctx, r, before, values, err)
+}
+
+// purchases fills in which purchases begin and which end.
+func (w *wanted) purchases(before State, after map[string]Value) {
+	w.begun, w.ended = map[string]bool{}, map[string]bool{}
+	for name := range w.remove {
+		w.ended[before[name].Value.Purchase] = true
+	}
+	for name, v := range after {
+		delete(w.ended, v.Purchase)
+		if w.add[name] {
+			w.begun[v.Purchase] = true
+		}
+	}
+	delete(w.begun, "")
+	delete(w.ended, "")
 }
 
 // planned cleans up after a plan that came to nothing. A killed one may have left

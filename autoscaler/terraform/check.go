@@ -19,6 +19,10 @@ type wanted struct {
 	// keep and add are the nodes that are to be there, of which keep are known to
 	// be; remove are those that are to go.
 	keep, add, remove map[string]bool
+	// begun are the purchases of which nodes are made, ended those of which none is
+	// left: what belongs to a purchase as a whole, such as a placement group with its
+	// ID as the key, comes and goes with them.
+	begun, ended map[string]bool
 }
 
 func (w wanted) all() map[string]bool {
@@ -106,9 +110,15 @@ func (w wanted) refuses(a address, rc *tfjson.ResourceChange) string {
 		if _, ok := a.about(w.all()); ok {
 			return ""
 		}
+		if _, ok := a.about(w.begun); ok {
+			return ""
+		}
 		return "it would be created, and belongs to none of the nodes that are wanted"
 	case actions.Delete():
 		if _, ok := a.about(w.remove); ok {
+			return ""
+		}
+		if _, ok := a.about(w.ended); ok {
 			return ""
 		}
 		if name, ok := a.about(w.all()); ok {

@@ -26,6 +26,7 @@ func TestCheckPlan(t *testing.T) {
 	incomplete := false
 	tests := map[string]struct {
 		keep, add, remove map[string]bool
+		begun, ended      map[string]bool
 		resources         []string
 		changes           []*tfjson.ResourceChange
 		noVariable        bool
@@ -45,6 +46,14 @@ func TestCheckPlan(t *testing.T) {
 		"in a module for each": {
 			add:     names("a"),
 			changes: []*tfjson.ResourceChange{change(`module.node["a"].x_vm.this`, create), change(`module.node["a"].x_disk.this[0]`, create)},
+		},
+		"a purchase begins and another ends": {
+			keep: names("a"), add: names("b"), remove: names("c"), begun: names("p2"), ended: names("p3"),
+			changes: []*tfjson.ResourceChange{change(`x_vm.node["a"]`, noop), change(`x_vm.node["b"]`, create), change(`x_group.near["p2"]`, create), change(`x_vm.node["c"]`, del), change(`x_group.near["p3"]`, del)},
+		},
+		"what belongs to a purchase that stays goes": {
+			keep: names("a"), begun: names(), ended: names(), kind: ErrPlanRefused, want: []string{`x_group.near["p1"]: it would be deleted`},
+			changes: []*tfjson.ResourceChange{change(`x_vm.node["a"]`, noop), change(`x_group.near["p1"]`, del)},
 		},
 		"a node that vanished is made again": {
 			keep: names("a"), changes: []*tfjson.ResourceChange{change(`x_vm.node["a"]`, create)},
@@ -117,7 +126,7 @@ func TestCheckPlan(t *testing.T) {
 					*m = map[string]bool{}
 				}
 			}
-			err := checkPlan(p, wanted{"nodes", test.resources, test.keep, test.add, test.remove})
+			err := checkPlan(p, wanted{"nodes", test.resources, test.keep, test.add, test.remove, test.begun, test.ended})
 			if len(test.want) == 0 {
 				if err != nil {
 					t.Fatalf("refused: %v", err)

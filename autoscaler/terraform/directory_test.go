@@ -331,3 +331,24 @@ func TestAProviderThatHangsIsKilled(t *testing.T) {
 	mustApply(t, d, "a")
 	wantNodes(t, d, "a")
 }
+
+// What belongs to a purchase as a whole comes with its first node and goes with its
+// last.
+func TestResourcesOfAPurchase(t *testing.T) {
+	t.Parallel()
+	d := open(t, terraform.Config{Dir: workDir(t, plainNodes+`
+resource "terraform_data" "group" {
+  for_each = toset([for n in var.nodes : n.purchase if n.purchase != ""])
+}`)})
+	h, err := d.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Release()
+	p1, p2 := terraform.Value{Purchase: "p1"}, terraform.Value{Purchase: "p2"}
+	for _, nodes := range []map[string]terraform.Value{{"a": p1, "b": p1}, {"b": p1, "c": p2}, {"c": p2}, {}} {
+		if _, err := h.Apply(t.Context(), nodes); err != nil {
+			t.Fatalf("nodes %v: %v", nodes, err)
+		}
+	}
+}
