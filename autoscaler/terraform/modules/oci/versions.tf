@@ -1,0 +1,10 @@
+terraform {
+  required_version = ">= 1.4"
+
+  required_providers {
+    oci = {
+      source  = "oracle/oci"
+      version = ">= 5.0"
+    }
+  }
+}
