@@ -98,7 +98,11 @@ policy {
     starve               = 3.5
   }
   timeslice { quantum = "2h" }
-  caravan { patience = 2.5 }
+  caravan {
+    patience       = 2.5
+    short          = "90m"
+    deadlines_only = true
+  }
   interactive {
     classes  = ["now"]
     queues   = ["dev"]
@@ -161,7 +165,7 @@ func TestParseFull(t *testing.T) {
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxGPUsAtOnce: 64, MaxGiBAtOnce: 500, Storages: []preempt.Storage{{Name: "lustre", MaxAtOnce: 4, MaxGiBAtOnce: 200}}, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
 		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}, Replace: queue.Replace{KeepFor: 30 * time.Minute, SparesPer: "row", Spares: 2},
 			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
-			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5},
+			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5, Short: 90 * time.Minute, DeadlinesOnly: true},
 			Interactive: queue.Interactive{Classes: []string{"now"}, Queues: []string{"dev"}, MaxGPUs: 2, MaxRun: 3 * time.Hour, ReserveShare: 0.025, Lend: true}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25},
 			FTF: queue.FTF{Fairness: 0.5, Lease: 11 * time.Minute}, MaxMin: queue.MaxMin{Round: 7 * time.Minute}, Burst: burst.Policy{}.WithDefaults()}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
@@ -245,8 +249,9 @@ func TestParseFaults(t *testing.T) {
 			`c.hcl:3: policy.deadline.margin is "0s": want 1m0s to 720h0m0s`, `c.hcl:4: policy.deadline.safety is 0.9: want 1 to 10`}},
 		"turns that cannot be": {src: "policy {\n ftf {\n fairness = 1\n lease = \"1s\"\n }\n maxmin { round = \"9s\" }\n}", want: []string{
 			`c.hcl:3: policy.ftf.fairness is 1: want more than 0 and less than 1`, `c.hcl:4: policy.ftf.lease is "1s": want 10s to 720h0m0s`, `c.hcl:6: policy.maxmin.round is "9s": want 10s to 720h0m0s`}},
-		"turns too short": {src: "policy {\n timeslice {\n quantum = \"1s\"\n }\n}", want: []string{`c.hcl:3: policy.timeslice.quantum is "1s": want 1m0s to`}},
-		"no patience":     {src: "policy {\n caravan {\n patience = 0\n }\n}", want: []string{`c.hcl:3: policy.caravan.patience is 0: want more than 0, at most 1000`}},
+		"turns too short":  {src: "policy {\n timeslice {\n quantum = \"1s\"\n }\n}", want: []string{`c.hcl:3: policy.timeslice.quantum is "1s": want 1m0s to`}},
+		"nothing is short": {src: "policy {\n caravan {\n short = \"1s\"\n }\n}", want: []string{`c.hcl:3: policy.caravan.short is`, "1m0s"}},
+		"no patience":      {src: "policy {\n caravan {\n patience = 0\n }\n}", want: []string{`c.hcl:3: policy.caravan.patience is 0: want more than 0, at most 1000`}},
 		"interactive too much": {src: "policy {\n interactive {\n classes = [\"\"]\n queues = [\"a//b\"]\n max_gpus = 0\n max_run = \"0s\"\n }\n}", want: []string{
 			`c.hcl:3: policy.interactive.classes is ""`, `c.hcl:4: policy.interactive.queues is "a//b"`, `c.hcl:5: policy.interactive.max_gpus is 0: want 1 to 64`, `c.hcl:6: policy.interactive.max_run is "0s"`}},
 		"a reserve for nobody":       {src: "policy {\n interactive {\n reserve = 4\n lend = true\n }\n}", want: []string{`c.hcl:3: policy.interactive.reserve is 4: say by policy.interactive.classes or queues`, `c.hcl:4: policy.interactive.lend is true: want policy.preempt.enabled`}},

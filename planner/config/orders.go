@@ -41,7 +41,9 @@ type fileMaxMin struct {
 const minMargin = time.Minute
 
 type fileCaravan struct {
-	Patience *float64 `hcl:"patience,optional"`
+	Patience      *float64 `hcl:"patience,optional"`
+	Short         *string  `hcl:"short,optional"`
+	DeadlinesOnly *bool    `hcl:"deadlines_only,optional"`
 }
 
 type fileInteractive struct {
@@ -70,6 +72,8 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 	}
 	if f.Caravan != nil {
 		set(&p.Caravan.Patience, f.Caravan.Patience)
+		l.duration(&p.Caravan.Short, f.Caravan.Short, "policy.caravan.short")
+		set(&p.Caravan.DeadlinesOnly, f.Caravan.DeadlinesOnly)
 	}
 	if i := f.Interactive; i != nil {
 		set(&p.Interactive.Classes, i.Classes)
@@ -103,6 +107,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	if n := p.Caravan.Patience; !(n > 0 && n <= queue.MaxPatience) {
 		l.fault("policy.caravan.patience", n, fmt.Sprintf("want more than 0, at most %d: how many times as long as it is predicted to need a job is passed by others", queue.MaxPatience))
 	}
+	l.between("policy.caravan.short", p.Caravan.Short, time.Minute, queue.MaxShort)
 	l.checkInteractive(&p.Interactive)
 	l.checkReserve(p)
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)

@@ -40,7 +40,7 @@ type kept struct {
 // for a gang that runs already and would grow.
 func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 	first := c.guaranteed[keyOf(j)] != nil
-	if why.code != "" || g.grown > 0 || c.hasBought(j) || len(c.holds) >= c.policy.Holds() && !first {
+	if why.code != "" || g.grown > 0 || c.hasBought(j) || c.standing(keyOf(j)).Passed && !first || len(c.holds) >= c.policy.Holds() && !first {
 		return kept{}
 	}
 	if c.policy.Backfills() || first {

@@ -112,6 +112,9 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	for i := range y.gangs {
 		if v := &y.gangs[i]; !y.taken[i] && c.mayTake(j, g, v) && y.hasAfter(v, at) {
 			victim := preempt.Victim{Cost: v.price(), After: -1}
+			if v.whole && c.standing(keyOf(v.job)).InTurn {
+				victim.Cost += int64(v.gpus) * int64(onward/time.Second)
+			}
 			if v.after >= 0 {
 				victim.After = at[v.after]
 			}
@@ -157,6 +160,10 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	m.result, ok = c.views[viewNow].Place(g.unit)
 	return m, ok
 }
+
+// onward is what it costs more, for each GPU, to displace who should run now: it
+// displaces somebody else in its turn.
+const onward = 4 * time.Hour
 
 // unpromised are holds without what somebody else is to have of them, or is kept
 // for others than a queue. They may be the same list.

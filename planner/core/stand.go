@@ -27,7 +27,7 @@ func (c *cycle) stand() {
 		return
 	}
 	s := queue.Situation{Now: c.now, Past: c.past, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs))}
-	s.GPUs, s.Models = c.usableGPUs()
+	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
 	c.stands = c.scratch.standings(len(c.jobs))
 	for _, j := range c.byAge() {
 		if e, counts := c.entryOf(j); counts {
@@ -284,7 +284,7 @@ func (c *cycle) outrankWords(j, victim *model.Job) string {
 		return "somebody waits in front of it"
 	}
 	mine, theirs := c.standing(keyOf(j)).Why, c.standing(keyOf(victim)).Why
-	if theirs == "" && victim.Deadline.IsZero() { // it runs, and so has no place in the order
+	if victim.Deadline.IsZero() && !j.Deadline.IsZero() {
 		theirs = "no deadline"
 	}
 	if theirs == "" {

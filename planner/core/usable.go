@@ -11,8 +11,9 @@ import (
 )
 
 // usableGPUs counts the healthy GPUs of the nodes that may be used, but for what
-// something holds that is not managed; all of them, and by model.
-func (c *cycle) usableGPUs() (all int, models []queue.ModelGPUs) {
+// something holds that is not managed; all of them, the most of one node, and by
+// model.
+func (c *cycle) usableGPUs() (all, largest int, models []queue.ModelGPUs) {
 	byModel := map[string]int{}
 	state := c.views[viewEmpty].State
 	for node := range int32(state.Len()) {
@@ -26,6 +27,7 @@ func (c *cycle) usableGPUs() (all int, models []queue.ModelGPUs) {
 				gpus &^= h.gpus
 			}
 		}
+		largest = max(largest, bits.OnesCount64(gpus))
 		for _, g := range c.tree.Nodes[node].Groups {
 			if n := bits.OnesCount64(gpus & g.Mask); n > 0 {
 				byModel[c.tree.Kinds[g.Kind].Model] += n
@@ -36,7 +38,7 @@ func (c *cycle) usableGPUs() (all int, models []queue.ModelGPUs) {
 	for _, name := range slices.Sorted(maps.Keys(byModel)) {
 		models = append(models, queue.ModelGPUs{Name: name, GPUs: byModel[name]})
 	}
-	return all, models
+	return all, largest, models
 }
 
 // modelOf is the model of the GPUs that a job's members have, that of its first

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,54 +12,68 @@ import (
 //
 //  1. Deadlines that can be met are (see deadline). A job that would be late
 //     otherwise, or would make another one late, goes first and displaces those
-//     without need; nobody else displaces anybody but by priority and guarantee.
-//  2. The rest go by when they are due: a job is due when it has waited Patience
-//     times as long as it is predicted to need, by the GPUs that it takes beside
-//     the average job, but no more than twice that, however large it is. Short and small jobs are due soon, so that little of the
-//     waiting of others is behind a long one: that keeps the mean time to
-//     completion low, as the shortest first would. But each job is passed only by
-//     those that were submitted before it is due, so none starves, however many
-//     small ones come. Due times in proportion to processing times, the earliest
-//     first, are what makes the largest stretch (time to completion by run time)
-//     as small as can be (Bender, Chakrabarti and Muthukrishnan, Flow and Stretch
-//     Metrics for Scheduling Continuous Job Streams, SODA'98, section 3).
-//  3. Elastic gangs get the sizes that make the most of their GPUs (see goodput),
+//     without need.
+//  2. Who is overdue goes next: a job is due when it has waited Patience times as
+//     long as it is predicted to need. So each job is passed only by those that
+//     were submitted before it is due, none starves, and the largest stretch (time
+//     to completion by run time) is bounded; due times in proportion to processing
+//     times, the earliest first, make it as small as can be (Bender, Chakrabarti
+//     and Muthukrishnan, Flow and Stretch Metrics for Scheduling Continuous Job
+//     Streams, SODA'98, section 3).
+//  3. Then short jobs, the shortest first: those that have at most Short left. They
+//     are most of the jobs and little of the work, so that they delay others by
+//     little.
+//  4. Then the rest, the oldest first. Work is conserved, so whatever the order is
+//     the GPU-hours that wait are the same, and long jobs have nearly all of them:
+//     by age, none of these waits for longer than it would in the order of age.
+//  5. Elastic gangs get the sizes that make the most of their GPUs (see goodput),
 //     those with a deadline at least what they need for it.
+//
+// With preemption it is also found out who should run now: by that order all that
+// the cluster has GPUs for (see turnsOf). They displace the others, which run only
+// where these leave something.
 //
 // Of a job of which nobody knows how long it runs, it is taken to need what jobs
 // do on average that have had as much as it has. Where nothing is known of
-// anybody all are due at once, and it is first come, first served.
+// anybody it is first come, first served.
 
 // Caravan are the parameters of OrderCaravan.
 type Caravan struct {
-	// Patience is how many times as long as it is predicted to need an average job
-	// waits until nobody passes it any more; 0 means DefaultPatience.
+	// Patience is how many times as long as it is predicted to need a job waits until
+	// nobody passes it any more; 0 means DefaultPatience.
 	Patience float64 `json:"patience,omitempty"`
+	// Short is how much a job has left at most that goes before longer ones; 0 means
+	// DefaultShort.
+	Short time.Duration `json:"short_ns,omitempty"`
+	// DeadlinesOnly: with preemption, only deadlines displace, and no other place in
+	// the order does.
+	DeadlinesOnly bool `json:"deadlines_only,omitempty"`
 }
 
 // The default of Caravan and the most that it may say.
 const (
-	DefaultPatience = 4
+	DefaultPatience = 8
 	MaxPatience     = 1000
+	DefaultShort    = 4 * time.Hour
+	MaxShort        = 30 * 24 * time.Hour
 )
-
-// maxWeight bounds what many GPUs count, so that large gangs need not wait many
-// times as long as small ones do.
-const maxWeight = 2
 
 // Validate reports every fault.
 func (c Caravan) Validate() error {
+	var faults []error
 	if !(c.Patience >= 0 && c.Patience <= MaxPatience) { // NaN too
-		return errors.Join(fmt.Errorf("%w: caravan.patience %g: want 0 to %d", ErrPolicy, c.Patience, MaxPatience))
+		faults = append(faults, fmt.Errorf("%w: caravan.patience %g: want 0 to %d", ErrPolicy, c.Patience, MaxPatience))
 	}
-	return nil
+	if c.Short < 0 || c.Short > MaxShort {
+		faults = append(faults, fmt.Errorf("%w: caravan.short %s: want 0 to %s", ErrPolicy, c.Short, MaxShort))
+	}
+	return errors.Join(faults...)
 }
 
 // WithDefaults is c with its zeros filled in.
 func (c Caravan) WithDefaults() Caravan {
-	if c.Patience == 0 {
-		c.Patience = DefaultPatience
-	}
+	c.Patience = cmp.Or(c.Patience, DefaultPatience)
+	c.Short = cmp.Or(c.Short, DefaultShort)
 	return c
 }
 
@@ -79,9 +94,7 @@ func (c caravan) Stand(s Situation) []Standing {
 		e := &s.Jobs[i]
 		timed = timed || !e.Job.Deadline.IsZero()
 		sized = sized || e.elastic() && e.Speed != nil
-		if e.Waiting {
-			out[i] = c.standing(e, s, guess)
-		}
+		out[i] = c.standing(e, s, guess)
 		out[i].Class = classCalm
 	}
 	if timed {
@@ -95,6 +108,9 @@ func (c caravan) Stand(s Situation) []Standing {
 				out[i].Members = max(out[i].Members, size.Members)
 			}
 		}
+	}
+	if c.policy.Preempt.Enabled && !c.DeadlinesOnly {
+		c.giveTurns(s, out)
 	}
 	return out
 }
@@ -113,26 +129,78 @@ func keepPromise(p Promise, st *Standing) {
 	}
 }
 
-// standing is when a job is due.
+// The kinds of jobs, in the order in which they go. Keys of one kind are less than
+// span apart.
+const (
+	kindOverdue = iota
+	kindShort
+	kindLong
+	kindSpan = 4 * maxSeconds
+)
+
+// headStart is by how much a long job has to be older than another one that runs to
+// go before it: less is not worth a restart.
+const headStart = 2 * time.Hour
+
+// standing is a job's kind, and its place among those of its kind. Why is said only
+// of those that wait.
 func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
-	left, known := e.Remaining()
-	needs, from := left.Seconds(), e.Left.String()
-	if !known {
-		needs = guess.needs(e)
-		from = fmt.Sprintf("%s; taken to need %s as jobs do on average", from, span(needs))
+	total, left := e.Left.Total.Seconds(), e.Left.Left.Seconds()
+	switch ran := e.Ran.Seconds(); {
+	case !e.Left.Known:
+		left = guess.needs(e)
+		total = left
+	case total <= ran: // twice as long, and so on, in steps: nothing changes in between
+		total *= math.Pow(2, math.Floor(math.Log2(ran/total))+1)
+		left = max(total-ran, ran/2)
 	}
-	weight := min(float64(max(e.Asked, 1))/guess.gpus, maxWeight)
-	wait := c.Patience * needs * weight
-	st := Standing{Key: e.Job.Submitted.Sub(s.Now).Seconds() + wait}
-	switch due := e.Job.Submitted.Add(seconds(wait)); {
+	age, wait, kind := e.Job.Submitted.Sub(s.Now).Seconds(), c.Patience*total, kindLong
+	within := age
+	switch {
 	case !guess.any:
-		st.Why = "nobody has said how long it runs, so the oldest goes first"
-	case due.After(s.Now):
-		st.Why = fmt.Sprintf("%s; due at %s", from, minute(due))
-	default:
-		st.Why = fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(due))
+	case e.Waited.Seconds() >= wait:
+		kind, within = kindOverdue, age+wait
+	case left <= c.Short.Seconds() && e.Running:
+		kind, within = kindShort, 0 // another one that is short is not worth a restart
+	case left <= c.Short.Seconds():
+		kind, within = kindShort, left
+	case e.Running:
+		within -= headStart.Seconds()
+	}
+	st := Standing{Key: kindSpan*float64(kind) + max(-maxSeconds, min(within, maxSeconds))}
+	if e.Waiting {
+		st.Why = c.words(e, kind, left, e.Job.Submitted.Add(seconds(wait)+e.Ran))
+		if !guess.any {
+			st.Why = "nobody has said how long it runs, so the oldest goes first"
+		}
 	}
 	return st
+}
+
+// words say where a job stands that waits.
+func (c caravan) words(e *Entry, kind int, left float64, due time.Time) string {
+	from := e.Left.String()
+	switch {
+	case !e.Left.Known:
+		from = fmt.Sprintf("%s; taken to need %s as jobs do on average", from, span(left))
+	case e.Left.Total <= e.Ran:
+		from = fmt.Sprintf("%s, but has for %s already", from, minutes(e.Ran))
+	}
+	switch kind {
+	case kindOverdue:
+		return fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(due))
+	case kindShort:
+		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones; due at %s", from, c.Short, minute(due))
+	}
+	return fmt.Sprintf("%s; by age among those that have more than %s left; due at %s", from, c.Short, minute(due))
+}
+
+// minutes says how long in words that do not change all the time.
+func minutes(d time.Duration) time.Duration {
+	if d < time.Hour {
+		return d.Truncate(time.Minute)
+	}
+	return d.Truncate(time.Hour)
 }
 
 // minute says a time in words that do not change all the time.
@@ -140,28 +208,20 @@ func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") 
 
 // guess is what is known of jobs on average.
 type guess struct {
-	// gpus is how many they ask for, at least 1; any: something is known of
-	// somebody's run time.
-	gpus float64
-	any  bool
+	// any: something is known of somebody's run time.
+	any bool
 	// typical is the mean of the run times known, past the demands of the past.
 	typical float64
 	past    *Past
 }
 
 func newGuess(s Situation) *guess {
-	g := &guess{gpus: 1}
-	asked, jobs, known := 0, 0, 0
+	g, known := &guess{}, 0
 	for i := range s.Jobs {
-		e := &s.Jobs[i]
-		asked, jobs = asked+max(e.Asked, 1), jobs+1
-		if e.Left.Known {
+		if e := &s.Jobs[i]; e.Left.Known {
 			known++
 			g.typical += e.Left.Total.Seconds()
 		}
-	}
-	if jobs > 0 {
-		g.gpus = max(1, steady(float64(asked)/float64(jobs)))
 	}
 	if g.any = known > 0; g.any {
 		g.typical = steady(g.typical / float64(known))

@@ -17,48 +17,57 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// One GPU, patience 2. By hand: "long" (6 hours, submitted at 0) is due at 12,
-// the short ones (1 hour each, at 1, 2, ...) two hours after they came, that is
-// at 3, 4, ...; so those that came up to 9 go first, and the one that came at 10,
-// due at 12, does not: the older one of two that are due at once goes first.
+// One GPU, patience 2. By hand: "long" (6 hours, submitted at 0) is due when it has
+// waited for 12. Until then the short ones (1 hour each, at 1, 2, ...) pass it,
+// those that come at 1 to 11; the one that comes at 12 does not, though it is short.
 func TestCaravanIsPassedOnlyUntilDue(t *testing.T) {
 	tasks := []*task{{id: "first", long: h, says: h, gpus: 1}, {id: "long", long: 6 * h, says: 6 * h, gpus: 1}}
 	for i := range 15 {
 		tasks = append(tasks, &task{id: string(rune('a' + i)), at: time.Duration(i+1) * h, long: h, says: h, gpus: 1})
 	}
-	_, rows := play(t, Policy{Order: OrderCaravan, Caravan: Caravan{Patience: 2}}, nil, 1, h, tasks...)
-	if got, want := strings.Join(rows, " "), "first a b c d e f g h i long long long long long long j k l m n o"; got != want {
+	_, rows := play(t, Policy{Order: OrderCaravan, Caravan: Caravan{Patience: 2, Short: 2 * h}}, nil, 1, h, tasks...)
+	if got, want := strings.Join(rows, " "), "first a b c d e f g h i j k long long long long long long l m n o"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-// GPUs count: of two jobs of one hour, the one with four GPUs is due later. The
-// average job asks for two; by hand, 4 x 3600 x 1/2 and 4 x 3600 x 4/2 seconds.
+// By hand, an hour after all were submitted, with a patience of 8 and short jobs of
+// up to four hours: an hour is due after 8, ten minutes were due 20 minutes ago
+// (-3600 + 8*600 = 1200 s from now would be due; 5 minutes were due at -3600 + 2400).
 func TestCaravanStanding(t *testing.T) {
 	now := start.Add(h)
 	one := func(change func(*Entry)) Entry {
-		e := Entry{Job: &model.Job{Submitted: start}, Waiting: true, Asked: 1, Left: Estimate{Known: true, Total: h, Left: h}}
+		e := Entry{Job: &model.Job{Submitted: start}, Waiting: true, Asked: 1, Waited: h, Left: Estimate{Known: true, Total: h, Left: h}}
 		change(&e)
 		return e
 	}
-	s := Situation{Now: now, GPUs: 8, Jobs: []Entry{
+	s := Situation{Now: now, GPUs: 8, NodeGPUs: 8, Jobs: []Entry{
 		one(func(e *Entry) {}),
-		one(func(e *Entry) { e.Asked = 4 }),
+		one(func(e *Entry) { e.Asked, e.Left = 4, Estimate{Known: true, Total: 5 * h, Left: 5 * h} }),
 		one(func(e *Entry) {
-			e.Left = Estimate{Known: true, Total: 10 * time.Minute, Left: 10 * time.Minute, Runs: 3}
-			e.Asked = 1
+			e.Left = Estimate{Known: true, Total: 5 * time.Minute, Left: 5 * time.Minute, Runs: 3}
 		}),
 		one(func(e *Entry) { e.Left = Estimate{} }),
-		one(func(e *Entry) { e.Asked = 3; e.Running, e.Waiting = true, false }),
+		one(func(e *Entry) {
+			e.Running, e.Waiting, e.Ran, e.Waited, e.Left = true, false, h, 0, Estimate{Known: true, Total: 9 * h, Left: 8 * h}
+		}),
+		one(func(e *Entry) {
+			e.Running, e.Waiting, e.Ran, e.Waited, e.Left = true, false, 90*time.Minute, 0, Estimate{Known: true, Total: h}
+		}),
+		one(func(e *Entry) { e.Ran, e.Left = 9*h, Estimate{Known: true, Total: h} }),
 	}}
 	got := Policy{Order: OrderCaravan}.Discipline().Stand(s)
-	typical := math.Pow(2, 11.5) // the step next to (3 x 3600 + 600) / 4 = 2850
+	typical := math.Pow(2, 13.5) // the step next to (1 + 5 + 1/12 + 9 + 1 + 1) hours / 6 = 10250 s
 	want := []Standing{
-		{Class: 1, Key: -3600 + 4*3600/2, Why: "said to run for 1h0m0s; due at 2026-01-02 02:00 UTC"},
-		{Class: 1, Key: -3600 + 4*3600*4/2, Why: "said to run for 1h0m0s; due at 2026-01-02 08:00 UTC"},
-		{Class: 1, Key: -3600 + 4*600/2, Why: "predicted to run for 10m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:20 UTC, so nobody new passes it"},
-		{Class: 1, Key: -3600 + 4*typical/2, Why: "run time unknown; taken to need 48m16s as jobs do on average; due at 2026-01-02 01:36 UTC"},
-		{Class: 1},
+		{Class: 1, Key: kindSpan + 3600, Why: "said to run for 1h0m0s; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-02 08:00 UTC"},
+		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 5h0m0s; by age among those that have more than 4h0m0s left; due at 2026-01-03 16:00 UTC"},
+		{Class: 1, Key: -3600 + 8*300, Why: "predicted to run for 5m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:40 UTC, so nobody new passes it"},
+		{Class: 1, Key: kindSpan + typical, Why: "run time unknown; taken to need 3h13m5s as jobs do on average; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-03 01:44 UTC"},
+		// Who runs is as good as two hours older, and who is short is not displaced by others that are.
+		{Class: 1, Key: 2*kindSpan - 3600 - 7200},
+		{Class: 1, Key: kindSpan},
+		// 16 hours, since it was to take 1, 2, 4 and 8: 7 are left.
+		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 1h0m0s, but has for 9h0m0s already; by age among those that have more than 4h0m0s left; due at 2026-01-07 17:00 UTC"},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -66,13 +75,107 @@ func TestCaravanStanding(t *testing.T) {
 	// With a past, who has had an hour needs what those needed that had more.
 	s.Past = NewPast(slices.Repeat([]float64{1800, 7200}, 10))
 	s.Jobs[3].Attained = 3600
-	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != -3600+4*4096/2 {
+	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != kindSpan+4096 {
 		t.Errorf("by the past: %+v", got)
 	}
 	s.Jobs[3].Attained, s.Jobs[3].Ran = 8000, 2*h
-	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != -3600+4*2*3600/2 {
+	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != kindSpan+2*3600 {
 		t.Errorf("beyond the past: %+v", got)
 	}
+}
+
+// Eight GPUs on two nodes. By hand: the deadline's two and the short one's have
+// their turn first, then by age the gang of four and the one that runs on one; for
+// the gang of two that comes next there is nothing left, and it runs already, so it
+// gives way; the last one waits. What cannot be stopped comes before everybody.
+func TestCaravanTurns(t *testing.T) {
+	job := func(id string, at time.Duration, gpus int, running bool, says time.Duration) Entry {
+		e := Entry{Job: &model.Job{ID: id, Submitted: start.Add(at)}, Waiting: !running, Running: running, Asked: gpus, Left: Estimate{Known: true, Total: says, Left: says}}
+		if running {
+			e.Held, e.Turn = gpus, h
+		} else {
+			e.Waited = 10*h - at
+		}
+		return e
+	}
+	s := Situation{Now: start.Add(10 * h), GPUs: 8, NodeGPUs: 4, Jobs: []Entry{
+		job("four", 0, 4, false, 20*h),
+		job("one", h, 1, true, 20*h),
+		job("two", 4*h, 2, true, 20*h),
+		job("late", 5*h, 1, false, 20*h),
+		job("short", 9*h, 1, false, 2*h),
+		job("firm", 9*h, 1, true, 20*h),
+	}}
+	s.Jobs[5].Turn = time.Minute
+	p := Policy{Order: OrderCaravan}
+	p.Preempt.Enabled, p.Preempt.MinRunTime = true, 5*time.Minute
+	turns := func() (out []string) {
+		for i, st := range p.Discipline().Stand(s) {
+			out = append(out, fmt.Sprintf("%s %d %t", s.Jobs[i].Job.ID, st.Class, st.InTurn))
+		}
+		return out
+	}
+	want := []string{"four 1 true", "one 2 true", "two 3 false", "late 2 true", "short 2 true", "firm 2 true"}
+	if diff := cmp.Diff(want, turns()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	s.Jobs[2].Job.Preempt = model.PreemptNever // then the four are too many, and the small ones go
+	want = []string{"four 3 false", "one 2 true", "two 2 true", "late 2 true", "short 2 true", "firm 2 true"}
+	if diff := cmp.Diff(want, turns()); diff != "" {
+		t.Errorf("never (-want +got):\n%s", diff)
+	}
+	p.Caravan.DeadlinesOnly = true
+	for i, st := range p.Discipline().Stand(s) {
+		if st.Class != classCalm || st.InTurn || st.Passed {
+			t.Errorf("deadlines only: %s %+v", s.Jobs[i].Job.ID, st)
+		}
+	}
+}
+
+// Whatever there is, those who should run fit into the cluster, what nobody may stop
+// is among them, and nobody who is in the order before all others is passed.
+func TestCaravanTurnsFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := Situation{Now: start.Add(1000 * h), GPUs: rapid.IntRange(1, 64).Draw(t, "gpus"), NodeGPUs: 8}
+		free := s.GPUs
+		for i := range rapid.IntRange(1, 20).Draw(t, "jobs") {
+			long := time.Duration(rapid.IntRange(0, 6000).Draw(t, "minutes")) * time.Minute
+			e := Entry{Job: &model.Job{ID: fmt.Sprint(i), Submitted: start.Add(time.Duration(rapid.IntRange(0, 60000).Draw(t, "at")) * time.Minute)},
+				Asked: rapid.IntRange(1, 64).Draw(t, "asked"), Waiting: true, Priority: rapid.IntRange(1, 2).Draw(t, "priority"), Left: Estimate{Known: long > 0, Total: long, Left: long}}
+			if e.Asked <= free && rapid.Bool().Draw(t, "runs") {
+				e.Running, e.Waiting, e.Held, e.Turn = true, false, e.Asked, time.Duration(rapid.IntRange(0, 10).Draw(t, "turn"))*time.Minute
+				free -= e.Held
+			}
+			s.Jobs = append(s.Jobs, e)
+		}
+		p := Policy{Order: OrderCaravan}
+		p.Preempt.Enabled, p.Preempt.MinRunTime = true, 5*time.Minute
+		took, firm := 0, 0
+		stands := p.Discipline().Stand(s)
+		first := -1
+		for i, st := range stands {
+			e := &s.Jobs[i]
+			stays := e.Running && e.Turn < p.Preempt.MinRunTime
+			if st.InTurn != (st.Class < classLater) || stays && !st.InTurn {
+				t.Errorf("job %d: %+v", i, st)
+			}
+			if st.InTurn {
+				took += max(e.Asked, 1)
+			}
+			if stays {
+				firm += e.Held
+			}
+			if first < 0 || e.Priority > s.Jobs[first].Priority || e.Priority == s.Jobs[first].Priority && st.Key < stands[first].Key {
+				first = i
+			}
+		}
+		if took > s.GPUs {
+			t.Errorf("%d of %d GPUs", took, s.GPUs)
+		}
+		if !stands[first].InTurn && s.Jobs[first].Asked+firm <= s.GPUs {
+			t.Errorf("job %d is first, and it is not its turn", first)
+		}
+	})
 }
 
 // Where nothing is known of anybody it is first come, first served.
@@ -112,7 +215,8 @@ func TestCaravanMeetsDeadlines(t *testing.T) {
 	for _, st := range got {
 		classes = append(classes, st.Class)
 	}
-	if diff := cmp.Diff([]int{1, 0, 1, 1}, classes); diff != "" {
+	// The one that runs gives way to the deadline, and those that wait to both.
+	if diff := cmp.Diff([]int{3, 0, 3, 3}, classes); diff != "" {
 		t.Errorf("classes (-want +got):\n%s", diff)
 	}
 	if got[1].Key >= got[3].Key || !strings.Contains(got[1].Why, "has to begin now") || !strings.Contains(got[2].Why, "cannot meet") {
@@ -152,14 +256,15 @@ func busy(seed uint64) (out []*task) {
 	return out
 }
 
-// Who is passed is passed only by jobs submitted before it was due, whatever the
-// others are.
+// Who waits is passed only by jobs submitted before it was due, whatever the others
+// are.
 func TestCaravanBoundsPassing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Situation{Now: start.Add(1000 * h), GPUs: 8}
 		for i := range rapid.IntRange(2, 12).Draw(t, "jobs") {
 			long := time.Duration(rapid.IntRange(0, 5000).Draw(t, "minutes")) * time.Minute
-			s.Jobs = append(s.Jobs, Entry{Job: &model.Job{ID: fmt.Sprint(i), Submitted: start.Add(time.Duration(rapid.IntRange(0, 60000).Draw(t, "at")) * time.Minute)},
+			at := time.Duration(rapid.IntRange(0, 60000).Draw(t, "at")) * time.Minute
+			s.Jobs = append(s.Jobs, Entry{Job: &model.Job{ID: fmt.Sprint(i), Submitted: start.Add(at)}, Waited: 1000*h - at,
 				Waiting: true, Asked: rapid.IntRange(1, 64).Draw(t, "gpus"), Left: Estimate{Known: long > 0, Total: long, Left: long}})
 		}
 		patience := rapid.Float64Range(0.1, 20).Draw(t, "patience")
@@ -167,9 +272,9 @@ func TestCaravanBoundsPassing(t *testing.T) {
 		longest := 5000 * time.Minute
 		for i := range s.Jobs {
 			for k := range s.Jobs {
-				later := s.Jobs[k].Job.Submitted.Sub(s.Jobs[i].Job.Submitted)
-				if got[k].Key < got[i].Key && later.Seconds() > patience*maxWeight*longest.Seconds() {
-					t.Errorf("job %d passes job %d, submitted %s before", k, i, later)
+				due := s.Jobs[i].Job.Submitted.Add(seconds(patience*longest.Seconds() + 1))
+				if got[k].Key < got[i].Key && s.Jobs[k].Job.Submitted.After(due) && s.Now.After(due) {
+					t.Errorf("job %d passes job %d, submitted %s before", k, i, s.Jobs[k].Job.Submitted.Sub(s.Jobs[i].Job.Submitted))
 				}
 			}
 			if math.IsNaN(got[i].Key) || math.IsInf(got[i].Key, 0) {
@@ -191,6 +296,11 @@ func TestCaravanFaults(t *testing.T) {
 	for _, patience := range []float64{-1, MaxPatience + 1, math.NaN()} {
 		if err := (Caravan{Patience: patience}).Validate(); !errors.Is(err, ErrPolicy) || !strings.Contains(err.Error(), "caravan.patience") {
 			t.Errorf("%g: %v", patience, err)
+		}
+	}
+	for _, short := range []time.Duration{-1, MaxShort + 1} {
+		if err := (Caravan{Short: short}).Validate(); !errors.Is(err, ErrPolicy) || !strings.Contains(err.Error(), "caravan.short") {
+			t.Errorf("%s: %v", short, err)
 		}
 	}
 }

@@ -27,6 +27,8 @@ type Situation struct {
 	// names.
 	GPUs   int
 	Models []ModelGPUs
+	// NodeGPUs is how many the largest of these nodes has.
+	NodeGPUs int
 	// Jobs are all that run, that wait, or both, the oldest first (by
 	// submission, then namespace and ID). What must not be decided on is not
 	// among them, unless it runs.
@@ -125,6 +127,12 @@ type Standing struct {
 	// Latest is by when the job has to begin to keep a promise, for which others are
 	// displaced then where the order is preemptive; zero without one.
 	Latest time.Time
+	// InTurn: it is one of those who should run now, so that it displaces somebody
+	// else if it has to give way.
+	InTurn bool
+	// Passed: while it waits it keeps nothing from others, since it displaces them
+	// when its turn has come.
+	Passed bool
 	// Forgets: once the job is placed, what it has had so far is not held against
 	// it any more.
 	Forgets bool
@@ -153,7 +161,7 @@ type order struct {
 var orders = [...]order{
 	{name: OrderFIFO},
 	{name: OrderBestEffort},
-	{name: OrderCaravan, discipline: newCaravan, preemptive: true},
+	{name: OrderCaravan, discipline: newCaravan, preemptive: true, turns: true},
 	{name: OrderSJF, discipline: newSJF},
 	{name: OrderFairShare},
 	{name: OrderLAS, discipline: newLAS, preemptive: true, back: true},
