@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -248,5 +249,21 @@ func TestElasticDocument(t *testing.T) {
 		if !strings.Contains(document, reason) {
 			t.Errorf("not in the document: %s", reason)
 		}
+	}
+}
+
+// TestGrowsNotIntoWhatStops: a gang that is told to stop holds its GPUs until it has,
+// whoever it is for, so nobody grows into those that are not needed then.
+func TestGrowsNotIntoWhatStops(t *testing.T) {
+	s := draw(t, "b r n0 aaaa\nb r n1 aaaa\nb r n2 eeee\n")
+	describe(t, s, "a 10 1h")
+	stretch(t, s, "e 1 1 3 1h priority:90")
+	submit(t, s, "M 1x3 priority:90")
+	plan := mustDecide(t, s, Policy{Preempt: preempt.Policy{Enabled: true}})
+	if diff := cmp.Diff([]string{"a to M"}, gaveWay(plan)); diff != "" {
+		t.Fatalf("who gives way (-want +got):\n%s", diff)
+	}
+	if got := resized(plan); len(got) > 0 {
+		t.Errorf("grows: %v", got)
 	}
 }

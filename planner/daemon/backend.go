@@ -73,6 +73,10 @@ func (b backend) Status() httpapi.Status {
 			st.Warnings = append(st.Warnings, httpapi.Warning(w))
 		}
 	}
+	if v := d.view.Load(); v != nil && v.Snapshot != nil {
+		policy := d.queues.order()
+		st.Warnings = append(st.Warnings, policyWarnings(&policy, v.Snapshot)...)
+	}
 	if lacking := d.lacking.Load(); lacking != nil {
 		st.Warnings = append(st.Warnings, *lacking...)
 	}

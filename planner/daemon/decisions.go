@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,6 +123,14 @@ func wouldBe(plan *model.Plan) map[jobKey]string {
 	for i := range plan.Resizes {
 		r := &plan.Resizes[i]
 		add(r.Namespace, r.Job, fmt.Sprintf("%s from %d to %d members", r.Action, r.From, r.To), r.Reason)
+	}
+	for i := range plan.Repartitions {
+		p := &plan.Repartitions[i]
+		as := "into " + strings.Join(p.To, ", ")
+		if len(p.To) == 0 {
+			as = "so that it is whole"
+		}
+		add(p.For.Namespace, p.For.ID, fmt.Sprintf("have GPU %s of node %s divided %s", p.GPU, p.Node, as), p.Reason)
 	}
 	return out
 }

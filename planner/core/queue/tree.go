@@ -314,15 +314,28 @@ func (t *Tree) Name(h Home) string { return t.nodes[h.queue].path }
 // Priority is a job's priority: its queue's number for its class, else the one
 // that Nomad knows.
 func (t *Tree) Priority(j *model.Job) int {
+	if n, named := t.class(j); named {
+		return n
+	}
+	return j.Priority
+}
+
+// HasClass reports whether a job's queue, or one above it, gives its class a number.
+func (t *Tree) HasClass(j *model.Job) bool {
+	_, named := t.class(j)
+	return named
+}
+
+func (t *Tree) class(j *model.Job) (int, bool) {
 	if j.PriorityClass == "" || t == nil {
-		return j.Priority
+		return 0, false
 	}
 	for at := t.HomeOf(j).queue; at > root; at = t.nodes[at].parent {
 		if q := t.nodes[at].config; q != nil {
 			if n, named := q.Priorities[j.PriorityClass]; named {
-				return n
+				return n, true
 			}
 		}
 	}
-	return j.Priority
+	return 0, false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
+	"github.com/caravan-sched/caravan/planner/core/recording"
 )
 
 // decided is one decision as `decide` prints it: the plan's, with lists that
@@ -49,6 +50,12 @@ planner's own snapshot is at /caravan/v1/snapshot.`,
 	return cmd
 }
 
+// isRecording reports whether a file is what caravan snapshot saves.
+func isRecording(src []byte) bool {
+	_, bare, err := recording.Decode(src)
+	return err == nil && !bare
+}
+
 func (a *app) decide(name string, policy core.Policy, whole bool) error {
 	if err := policy.Validate(); err != nil {
 		return usage("%w", err)
@@ -58,6 +65,9 @@ func (a *app) decide(name string, policy core.Policy, whole bool) error {
 		return fmt.Errorf("read snapshot: %w", err)
 	}
 	snapshot, err := model.DecodeSnapshot(bytes.NewReader(src))
+	if err != nil && isRecording(src) {
+		return fmt.Errorf("%s: it is what caravan snapshot saved, with a policy and a plan; decide on it again with: caravan replay %s", name, name)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

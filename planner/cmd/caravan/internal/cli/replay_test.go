@@ -64,6 +64,7 @@ func TestReplay(t *testing.T) {
 		"a broken snapshot": {stdin: `{"nodes":[]}`, args: []string{"replay", "-"}, wantCode: 1, wantErr: []string{"now"}},
 		"decisions only":    {stdin: replaySnapshot, args: []string{"decide", "--json", "-"}, wantOut: []string{"[\n  {\n    \"job\": "}},
 		"the whole plan":    {stdin: replaySnapshot, args: []string{"decide", "--plan", "-"}, wantOut: []string{"{\n", "\"decisions\": [\n"}},
+		"decide on it":      {stdin: encode(recorded(t)), args: []string{"decide", "-"}, wantCode: 1, wantErr: []string{"it is what caravan snapshot saved, with a policy and a plan; decide on it again with: caravan replay -"}},
 		"no such file":      {args: []string{"replay", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
 	}
 	for name, test := range tests {

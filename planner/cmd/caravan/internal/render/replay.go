@@ -15,7 +15,7 @@ func Preemptions(w io.Writer, s Style, list []model.Preemption) error {
 	if len(list) == 0 {
 		return nil
 	}
-	g := newGrid("JOB", "GIVES WAY TO", "HOW", "MEMBERS", "COST", "REASON")
+	g := newGrid("JOB", "GIVES WAY TO", "HOW", "MEMBERS", "COST", "REASON").wrap(6)
 	for i := range list {
 		p := &list[i]
 		g.add(s.paint(bold, Name(p.Namespace, p.Job)), Name(p.For.Namespace, p.For.ID), string(p.Action), fmt.Sprint(len(p.Members)), fmt.Sprintf("%d GPU-s", p.Cost.Total()), p.Reason)
@@ -31,7 +31,7 @@ func Resizes(w io.Writer, s Style, list []model.Resize) error {
 	if len(list) == 0 {
 		return nil
 	}
-	g := newGrid("JOB", "HOW", "FROM", "TO", "REASON")
+	g := newGrid("JOB", "HOW", "FROM", "TO", "REASON").wrap(5)
 	for i := range list {
 		r := &list[i]
 		g.add(s.paint(bold, Name(r.Namespace, r.Job)), string(r.Action), fmt.Sprint(r.From), fmt.Sprint(r.To), r.Reason)
@@ -52,7 +52,7 @@ func Differences(w io.Writer, s Style, list []recording.Difference, recorded boo
 		_, err := fmt.Fprintln(w, "\nThe plan is the one that was recorded.")
 		return err
 	}
-	g := newGrid("JOB", "DIFFERS IN", "RECORDED", "NOW")
+	g := newGrid("JOB", "DIFFERS IN", "RECORDED", "NOW").wrap(3, 4)
 	for _, d := range list {
 		g.add(Name(d.Namespace, d.Job), d.What, cmp.Or(d.Then, "-"), cmp.Or(d.Now, "-"))
 	}
@@ -67,7 +67,7 @@ func effects(w io.Writer, s Style, list []httpapi.Effect) error {
 	if len(list) == 0 {
 		return nil
 	}
-	g := newGrid("JOB", "NOW", "THEN", "REASON")
+	g := newGrid("JOB", "NOW", "THEN", "REASON").wrap(4)
 	for _, e := range list {
 		g.add(s.paint(bold, Name(e.Namespace, e.Job)), string(e.Now), string(e.Then), e.Reason)
 	}

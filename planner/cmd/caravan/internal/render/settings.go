@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,10 +47,26 @@ func addTree(g *grid, prefix string, tree map[string]any) {
 				continue
 			}
 			g.add(name, fmt.Sprint(v))
+		case []any:
+			g.add(name, listed(name, v))
 		default:
 			g.add(name, fmt.Sprint(v))
 		}
 	}
+}
+
+// listed are a list's values; of GPU-seconds the GPU-hours too, as they are set.
+func listed(name string, values []any) string {
+	text := fmt.Sprint(values)
+	if !strings.HasSuffix(name, "_gpu_s") {
+		return text
+	}
+	hours := make([]string, len(values))
+	for i, v := range values {
+		seconds, _ := v.(float64)
+		hours[i] = strconv.FormatFloat(seconds/3600, 'g', 6, 64)
+	}
+	return text + " (" + strings.Join(hours, ", ") + " GPU-hours)"
 }
 
 // source says where a setting is from.

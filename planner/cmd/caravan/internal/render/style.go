@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
@@ -149,6 +150,19 @@ func row(cells []string) table.Row {
 	}
 	return r
 }
+
+// wrap breaks the lines of columns with sentences in them, by their numbers from 1.
+func (g *grid) wrap(columns ...int) *grid {
+	var configs []table.ColumnConfig
+	for _, n := range columns {
+		configs = append(configs, table.ColumnConfig{Number: n, WidthMax: sentenceWidth / len(columns), WidthMaxEnforcer: text.WrapSoft})
+	}
+	g.w.SetColumnConfigs(configs)
+	return g
+}
+
+// sentenceWidth is how wide columns with sentences are at most, all together.
+const sentenceWidth = 84
 
 // write puts the table out, each line after an indent and without the padding
 // at its end.
