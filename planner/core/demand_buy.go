@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -131,6 +132,9 @@ func (b *buyer) decide(d *model.Decision, j *model.Job) {
 	g := b.gangOf(d, j)
 	offers := b.offers(j)
 	choice := burst.Choose(g, offers, b.policy)
+	if choice.Why == burst.NoOffer {
+		choice.Why += b.misfits(j)
+	}
 	told := b.tell(&g, &choice)
 	d.Detail.Burst = told
 	if b.c.burst.Hold != "" && choice.Buy {
@@ -176,6 +180,20 @@ func (b *buyer) gangOf(d *model.Decision, j *model.Job) burst.Gang {
 	return g
 }
 
+// misfits say of each pool why a job does not fit on its nodes.
+func (b *buyer) misfits(j *model.Job) string {
+	var out strings.Builder
+	for i := range b.c.burst.Pools {
+		pool := &b.c.burst.Pools[i]
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(&out, "%spool %s: %s", sep, pool.Name, cmp.Or(b.c.nodesFor(pool, j).why, "it has no price"))
+	}
+	return out.String()
+}
+
 // offers are the ways to get nodes for a job.
 func (b *buyer) offers(j *model.Job) []burst.Offer {
 	var out []burst.Offer
@@ -186,7 +204,7 @@ func (b *buyer) offers(j *model.Job) []burst.Offer {
 	}
 	for i := range b.c.burst.Pools {
 		pool := &b.c.burst.Pools[i]
-		n := b.c.nodesFor(pool, j)
+		n := b.c.nodesFor(pool, j).nodes
 		if n == 0 {
 			continue
 		}
@@ -255,12 +273,12 @@ func (b *buyer) shared(s *lot, j *model.Job) (burst.Offer, bool) {
 	if pool == nil || s.free >= eternity {
 		return burst.Offer{}, false
 	}
-	if n := b.c.nodesFor(pool, j); n == 0 || n > s.nodes {
+	if n := b.c.nodesFor(pool, j).nodes; n == 0 || n > s.nodes {
 		return burst.Offer{}, false
 	}
 	o := b.offer(pool, s.market, s.nodes, j)
 	o.Shares, o.Price, o.Boot = s.id, s.price, s.free
-	if len(s.with) > 0 && b.c.fitsOn(pool, s.nodes, append(slices.Clone(s.with), j)...) {
+	if len(s.with) > 0 && b.c.misfit(pool, s.nodes, append(slices.Clone(s.with), j)...) == "" {
 		o.Boot = s.begins
 		o.Price = 0 // it is paid for anyway
 	}

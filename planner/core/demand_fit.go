@@ -17,6 +17,12 @@ type fitKey struct {
 	job  *model.Job
 }
 
+// fit is its answer: 0 nodes are none, and why then says what is against it.
+type fit struct {
+	nodes int
+	why   string
+}
+
 // maxFits bounds what is remembered, and maxFitTries how many numbers are tried for
 // one gang.
 const (
@@ -25,21 +31,21 @@ const (
 )
 
 // nodesFor is the least number of a pool's nodes on which a job's gangs fit that
-// wait; 0 if they do not fit on its quota.
-func (c *cycle) nodesFor(pool *model.BuyPool, j *model.Job) int {
+// wait, or why they do not fit on its quota.
+func (c *cycle) nodesFor(pool *model.BuyPool, j *model.Job) fit {
 	key := fitKey{pool.Name, j}
-	if n, known := c.fits[key]; known {
-		return n
+	if f, known := c.fits[key]; known {
+		return f
 	}
 	if c.fits == nil || len(c.fits) >= maxFits {
-		c.Prepared.fits = map[fitKey]int{}
+		c.Prepared.fits = map[fitKey]fit{}
 	}
-	n := c.findNodesFor(pool, j)
-	c.fits[key] = n
-	return n
+	f := c.findNodesFor(pool, j)
+	c.fits[key] = f
+	return f
 }
 
-func (c *cycle) findNodesFor(pool *model.BuyPool, j *model.Job) int {
+func (c *cycle) findNodesFor(pool *model.BuyPool, j *model.Job) fit {
 	members, asked := 0, 0
 	for i := range j.Groups {
 		members += j.Groups[i].Count
@@ -48,32 +54,36 @@ func (c *cycle) findNodesFor(pool *model.BuyPool, j *model.Job) int {
 	each := len(pool.Node.GPUs)
 	low := max(1, (asked+each-1)/each)
 	high := min(pool.Quota, max(low, members))
-	if low > high || !c.fitsOn(pool, high, j) {
-		return 0
+	if low > high {
+		return fit{why: fmt.Sprintf("it needs %d nodes at least, and the quota is %d", low, pool.Quota)}
+	}
+	if why := c.misfit(pool, high, j); why != "" {
+		return fit{why: why}
 	}
 	for range maxFitTries {
 		if low >= high {
 			break
 		}
 		mid := (low + high) / 2
-		if c.fitsOn(pool, mid, j) {
+		if c.misfit(pool, mid, j) == "" {
 			high = mid
 		} else {
 			low = mid + 1
 		}
 	}
-	return high
+	return fit{nodes: high}
 }
 
-// fitsOn reports whether jobs, all of them, fit on so many nodes of a pool.
-func (c *cycle) fitsOn(pool *model.BuyPool, n int, jobs ...*model.Job) bool {
+// misfit says why jobs do not fit, all of them, on so many nodes of a pool; "" when
+// they do.
+func (c *cycle) misfit(pool *model.BuyPool, n int, jobs ...*model.Job) string {
 	s := &model.Snapshot{Levels: c.levels, Now: c.now, Nodes: make([]model.Node, n)}
 	for i := range s.Nodes {
 		s.Nodes[i] = boughtLike(pool, i)
 	}
 	for _, j := range jobs {
-		if len(j.Regions) > 0 && !slices.Contains(j.Regions, s.Nodes[0].Levels[model.LevelRegion]) {
-			return false
+		if region := s.Nodes[0].Levels[model.LevelRegion]; len(j.Regions) > 0 && !slices.Contains(j.Regions, region) {
+			return fmt.Sprintf("it is in region %q, and caravan_regions names others", region)
 		}
 		alone := *j
 		alone.State, alone.Members, alone.Hold, alone.RetryAfter, alone.Queue = model.StateQueued, nil, "", time.Time{}, ""
@@ -83,14 +93,17 @@ func (c *cycle) fitsOn(pool *model.BuyPool, n int, jobs ...*model.Job) bool {
 	}
 	plan, err := Decide(s, Policy{Order: "fifo"})
 	if err != nil {
-		return false
+		return err.Error()
 	}
 	for i := range plan.Decisions {
 		if d := &plan.Decisions[i]; d.Action != model.ActionAdmit || len(d.Members) < d.Detail.MembersWanted {
-			return false
+			return d.Reason
 		}
 	}
-	return len(plan.Decisions) == len(jobs)
+	if len(plan.Decisions) != len(jobs) {
+		return "nothing was decided on it"
+	}
+	return ""
 }
 
 // boughtLike is a node of a pool that is not there yet.

@@ -148,7 +148,7 @@ func TestBuys(t *testing.T) {
 			}, nil, "and the budget of queue org has 10.00 EUR left"},
 		"nothing beyond the quota": {
 			full, "m 5x4 runs:2h", func(s *model.Snapshot, _ *Policy) { bursts(s, "m", due(4*time.Hour)) },
-			nil, "no pool has nodes that it would fit on"},
+			nil, "no pool has nodes that it would fit on: pool eu: it needs 5 nodes at least, and the quota is 4"},
 		"what cannot be here at all": {
 			full, "m 4x4 runs:2h", func(s *model.Snapshot, _ *Policy) { bursts(s, "m", due(150*time.Minute)) },
 			[]string{"m 4 eu on_demand"}, "nobody knows when it starts here"},
@@ -227,12 +227,12 @@ func TestBuys(t *testing.T) {
 				bursts(s, "m", due(4*time.Hour))
 				s.Jobs[0].Duration = 9 * time.Hour
 				s.Jobs[1].Models = []model.ModelSpeed{{Name: "A100", Speed: 1}}
-			}, nil, "no pool has nodes that it would fit on"},
+			}, nil, "no pool has nodes that it would fit on: pool eu: "},
 		"a constraint that its nodes do not meet": {
 			full, "m 1x4 runs:2h", func(s *model.Snapshot, p *Policy) {
 				bursts(s, "m", due(4*time.Hour))
 				s.Jobs[1].Constraints = []model.Constraint{{Left: "${attr.x}", Operand: "=", Right: "y"}}
-			}, nil, "no pool has nodes that it would fit on"},
+			}, nil, "${attr.x} = y"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

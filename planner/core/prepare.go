@@ -40,7 +40,7 @@ type Prepared struct {
 	regions []model.Region
 	// burst is where nodes can be bought, and fits on how many of a pool's a job fits.
 	burst model.Burst
-	fits  map[fitKey]int
+	fits  map[fitKey]fit
 	// queueBurst: some queue says whether nodes are bought for its jobs.
 	queueBurst bool
 	nodes      map[string]*model.Node

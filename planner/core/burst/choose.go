@@ -75,6 +75,9 @@ type Choice struct {
 	Again time.Duration
 }
 
+// NoOffer is a Choice's Why where there is nothing to choose from.
+const NoOffer = "no pool has nodes that it would fit on"
+
 // Choose decides whether a gang waits for what there is or gets nodes of its own,
 // and which.
 func Choose(g Gang, offers []Offer, p Policy) Choice {
@@ -88,7 +91,7 @@ func Choose(g Gang, offers []Offer, p Policy) Choice {
 		c.Why = "no nodes are bought for it, since nobody says how long it runs; set caravan_duration"
 		return c
 	case len(offers) == 0:
-		c.Why = "no pool has nodes that it would fit on"
+		c.Why = NoOffer
 		return c
 	}
 	for i := range offers {
