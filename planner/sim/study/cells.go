@@ -74,7 +74,7 @@ type size struct {
 var full = []size{{64, "cluster06", 0, 1500}, {256, "cluster07", 0, 2500}, {1024, "cluster04", 0, 4000}, {4096, "itp", 25, 6000}}
 
 // small are the sizes of a quick study.
-var small = []size{{64, "cluster06", 30, 600}, {256, "cluster07", 20, 1000}, {1024, "cluster04", 20, 1500}, {4096, "itp", 10, 2000}}
+var small = []size{{64, "cluster06", 30, 600}, {256, "cluster07", 20, 1000}, {1024, "cluster04", 20, 1500}, {4096, "itp", 20, 2000}}
 
 // others are the ITP traces that no size has, on 256 GPUs. cluster10 has too few
 // jobs by itself, and is part of "itp".
@@ -107,7 +107,7 @@ func Cells(quick bool) []Cell {
 		add(KindTraces, trace, func(c *Cell) {
 			c.GPUs, c.Trace = 256, trace
 			if quick {
-				c.Days = sensitive
+				c.Days = 20
 			}
 		})
 	}
