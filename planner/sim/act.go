@@ -86,7 +86,8 @@ func (r *run) begin(i int) {
 	load := 0.0
 	if j.first < 0 {
 		j.first = r.now
-		j.apart = r.gauges.apart(j.GPUs) - j.apart
+		j.booting -= max(0, j.booted-r.now)
+		j.apart = min(r.gauges.apart(j.GPUs)-j.apart, wait-j.booting)
 	} else {
 		j.again += wait
 		load = r.Restart.Seconds(j.GPUs)

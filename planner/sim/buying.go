@@ -63,7 +63,11 @@ func (p *planner) buy(now float64, plan *model.Plan) []Action {
 	}
 	b.book.Carry(s, plan.Demand, b.policy.CoolDown, s.Now)
 	for _, o := range plan.Demand.Buy {
-		b.orders = append(b.orders, order{pool: o.Pool, names: o.Names, spot: o.Market == model.MarketSpot})
+		gang, there := p.numbers[o.For.ID]
+		if !there {
+			gang = -1
+		}
+		b.orders = append(b.orders, order{pool: o.Pool, names: o.Names, spot: o.Market == model.MarketSpot, gang: gang})
 		b.book.Report(&burstapi.Report{Pool: o.Pool, Purchase: o.ID, Kind: burstapi.ReportOrdered}, s.Now)
 	}
 	var out []Action

@@ -31,6 +31,8 @@ type order struct {
 	// names are the nodes', and spot says that they may be taken away.
 	names []string
 	spot  bool
+	// gang is the job for which they are bought; -1 if it is not there any more.
+	gang int
 }
 
 // returned is a node that is given back at a time.
@@ -116,6 +118,7 @@ func (r *run) trade() error {
 			r.cloud.turn[place]++
 			r.calendar.add(event{at: r.now + r.Cluster.Burst.Pools[at].Boot.Seconds(), what: booted, of: place, turn: r.cloud.turn[place]})
 		}
+		r.await(o.gang, r.now+r.Cluster.Burst.Pools[at].Boot.Seconds())
 	}
 	for _, b := range back {
 		if place, there := r.cloud.at[b.name]; there {
@@ -123,6 +126,19 @@ func (r *run) trade() error {
 		}
 	}
 	return nil
+}
+
+// await notes that a job that has not started waits for nodes to boot.
+func (r *run) await(i int, until float64) {
+	if i < 0 || r.jobs[i].first >= 0 {
+		return
+	}
+	j := &r.jobs[i]
+	j.booting += max(0, until-max(r.now, j.booted))
+	j.booted = max(j.booted, until)
+	if r.Log != nil {
+		r.Log(Event{At: r.now, Event: EventRent, Job: j.ID, GPUs: []string{}, Until: until})
+	}
 }
 
 // arrive brings a bought node up.
@@ -134,6 +150,7 @@ func (r *run) arrive(place int) error {
 		lives := r.rng.ExpFloat64() * r.Cluster.Burst.Pools[at].SpotLifetime.Seconds()
 		r.calendar.add(event{at: r.now + lives, what: taken, of: place, turn: c.turn[place]})
 	}
+	r.gauges.rented += len(r.Cluster.Nodes[place].GPUs)
 	r.logNode(place, EventUp)
 	r.ask(r.now)
 	return r.Scheduler.(buyer).Arrive(r.now, c.name[place], place)
@@ -150,6 +167,7 @@ func (r *run) depart(place int, wait bool) error {
 		r.calendar.add(event{at: r.now + drainFor, what: given, of: place, turn: c.turn[place]})
 		return nil
 	}
+	was := !r.down[place] // else it is given back before it has booted
 	r.down[place] = true
 	for _, i := range victims {
 		r.crash(i)
@@ -159,7 +177,10 @@ func (r *run) depart(place int, wait bool) error {
 	delete(c.at, name)
 	c.free[c.pool[place]] = append(c.free[c.pool[place]], place)
 	c.turn[place]++
-	r.logNode(place, EventDown)
+	if was {
+		r.gauges.rented -= len(r.Cluster.Nodes[place].GPUs)
+		r.logNode(place, EventDown)
+	}
 	r.ask(r.now)
 	return r.Scheduler.(buyer).Gone(r.now, name, victims)
 }

@@ -66,6 +66,9 @@ func TestSimulatedPurchase(t *testing.T) {
 	if m.Deadlines != 1 || m.DeadlinesMet != 1 || m.Bought < 43.6 || m.Bought > 44.6 {
 		t.Errorf("deadlines %d, met %g, bought for %g; want 1, 1, 43.6 to 44.6", m.Deadlines, m.DeadlinesMet, m.Bought)
 	}
+	if got := out.jobs[1].booting; got != 6*60 {
+		t.Errorf("m waits %g s for nodes to boot: want 360", got)
+	}
 	if got := out.jobs[1].first; got < 60+6*60 || got > 60+8*60 {
 		t.Errorf("m starts after %g s, want as soon as its nodes have booted", got)
 	}

@@ -29,6 +29,16 @@ type Cluster struct {
 	home  int
 }
 
+// most counts all GPUs that there can be, those of nodes that can be bought
+// included.
+func (c *Cluster) most() int {
+	n := 0
+	for i := range c.Nodes {
+		n += len(c.Nodes[i].GPUs)
+	}
+	return n
+}
+
 // maxClusterGPUs bounds a cluster.
 const maxClusterGPUs = 1 << 20
 

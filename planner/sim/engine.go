@@ -316,7 +316,7 @@ func (r *run) outcome() *Outcome {
 	if r.cloud != nil {
 		bought = r.Scheduler.(buyer).Spent(r.now)
 	}
-	return &Outcome{bought: bought, jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
+	return &Outcome{bought: bought, jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, renting: r.gauges.renting, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
 }
 
 func (r *run) nodesOf(pieces []Piece) int {

@@ -21,6 +21,10 @@ type gauges struct {
 	// integral over time.
 	present  int
 	presence float64
+	// rented counts the GPUs of bought nodes that are there, and renting is its
+	// integral over [0, T].
+	rented  int
+	renting float64
 }
 
 func newGauges(jobs []trace.Job, perNode int) gauges {
@@ -61,6 +65,7 @@ func (g *gauges) pass(l *ledger, from, to, horizon float64) {
 		}
 	}
 	if span = min(to, horizon) - from; span > 0 {
+		g.renting += float64(g.rented) * span
 		for f, nodes := range l.nodes {
 			g.useless += float64(nodes*f) * g.larger[f] * span
 		}

@@ -54,6 +54,9 @@ type job struct {
 	// number of jobs over its time in the system. Until the first start, and the
 	// end, they are what the gauges showed at the submission.
 	apart, presence float64
+	// booting is how much of that wait passed while nodes booted that were bought
+	// for it, and booted when the last of them is there.
+	booting, booted float64
 	// held are the GPU-seconds that it has had, lost those whose work was lost.
 	held, lost float64
 	// lately is the work that the last failure lost, in seconds at full speed.

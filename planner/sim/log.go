@@ -27,6 +27,8 @@ const (
 	// EventDown and EventUp are of nodes: no job can be there in between.
 	EventDown = "down"
 	EventUp   = "up"
+	// EventRent: nodes are bought for a job that waits. They boot until Until.
+	EventRent = "rent"
 )
 
 // Event is a line of the log: enough, with the cluster, to compute every metric
@@ -45,6 +47,8 @@ type Event struct {
 	Lost float64 `json:"lost_s,omitempty"`
 	// Asks is what a job is that is submitted.
 	Asks *Asks `json:"asks,omitempty"`
+	// Until is when nodes that are bought have booted.
+	Until float64 `json:"until_s,omitempty"`
 	// Node is the one that is down or up again.
 	Node string `json:"node,omitempty"`
 }

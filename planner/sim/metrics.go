@@ -91,6 +91,8 @@ type Outcome struct {
 	jobs    []job
 	meter   meter
 	useless float64
+	// renting are the GPU-seconds of bought nodes until T.
+	renting float64
 	cluster Cluster
 	end     float64
 	samples []Sample
@@ -117,7 +119,7 @@ const gpuHour = 1.0
 // Metrics computes all of them.
 func (o *Outcome) Metrics() Metrics {
 	m := &o.meter
-	whole := float64(m.gpus) * m.horizon
+	whole := float64(m.gpus)*m.horizon + o.renting
 	out := Metrics{
 		UtilisationAllocated: part(m.allocated, whole), UtilisationBusy: part(m.busy, whole), UtilisationProductive: part(m.productive, whole),
 		UtilisationBound: part(o.bound(), whole),
@@ -160,11 +162,12 @@ func (o *Outcome) times(out *Metrics) {
 	if len(cohort) == 0 {
 		return
 	}
-	var jct, queue, apart, again, interactive, fairness []float64
+	var jct, queue, apart, booting, again, interactive, fairness []float64
 	work, weighted, requeued := 0.0, 0.0, 0.0
 	for _, j := range cohort {
 		took := j.ended - j.Submit
 		jct, queue, apart = append(jct, took), append(queue, j.first-j.Submit), append(apart, j.apart)
+		booting = append(booting, j.booting)
 		work += j.Work()
 		weighted += took * j.Work()
 		requeued += j.again
@@ -178,7 +181,7 @@ func (o *Outcome) times(out *Metrics) {
 	}
 	n := float64(len(cohort))
 	out.JCTMean, out.QueueMean, out.RequeueMean = mean(jct), mean(queue), requeued/n
-	out.QueueFragmentation = mean(apart)
+	out.QueueFragmentation, out.QueueProvisioning = mean(apart), mean(booting)
 	out.QueueFairShare = out.QueueMean - out.QueueFragmentation - out.QueueProvisioning
 	out.JCTWeighted = weighted / work
 	out.JCTP50, out.JCTP99, out.JCTP999, out.JCTMax = Quantile(jct, 0.5), Quantile(jct, 0.99), Quantile(jct, 0.999), Quantile(jct, 1)
@@ -190,7 +193,7 @@ func (o *Outcome) times(out *Metrics) {
 	if len(interactive) > 0 {
 		out.InteractiveP95 = Quantile(interactive, 0.95)
 	}
-	b := boundsOf(cohort, o.meter.gpus)
+	b := boundsOf(cohort, o.cluster.most())
 	out.JCTMeanBound, out.JCTWeightedBound = b.mean, b.weighted
 	out.JCTP50Bound, out.JCTP99Bound, out.JCTP999Bound, out.JCTMaxBound = b.p50, b.p99, b.p999, b.max
 	out.Sizes, out.Queues = bySize(cohort), byQueue(cohort)
@@ -254,7 +257,8 @@ func partOf(name string, list []*job) Part {
 
 // bound is the most work that any schedule can have done by T, in GPU-seconds: up
 // to any time s no more than what the jobs let be done if each had its GPUs from
-// the start, and after s no more than the cluster can do.
+// the start, and after s no more than the cluster can do, and bought nodes could in
+// all.
 func (o *Outcome) bound() float64 {
 	type change struct{ at, rate float64 }
 	changes := make([]change, 0, 2*len(o.jobs))
@@ -265,13 +269,13 @@ func (o *Outcome) bound() float64 {
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
 	gpus, horizon := float64(o.meter.gpus), o.meter.horizon
-	best := gpus * horizon
+	best := gpus*horizon + o.renting
 	done, rate, at := 0.0, 0.0, 0.0
 	for _, c := range changes {
 		to := min(c.at, horizon)
 		done += rate * (to - at)
 		at = to
-		best = min(best, done+gpus*(horizon-at))
+		best = min(best, done+gpus*(horizon-at)+o.renting)
 		rate += c.rate
 		if c.at >= horizon {
 			break

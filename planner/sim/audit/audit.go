@@ -75,6 +75,7 @@ type tracked struct {
 	asked, again     float64
 	stops            int
 	apart, there     float64 // what the clock showed at the submission, then the difference
+	booting, booted  float64 // how long nodes bought for it boot while it waits, and until when
 }
 
 // checker goes through a log.
@@ -106,6 +107,9 @@ func Check(in Input) (*Report, error) {
 		}
 	}
 	c.owner, c.down = make([]*tracked, len(c.at)), make([]bool, len(in.Nodes))
+	for i, n := range in.Nodes {
+		c.down[i] = n.Bought
+	}
 	var lines []numbered
 	if err := read(in.Events, func(number int, l *line) error {
 		lines = append(lines, numbered{number, *l})
@@ -160,6 +164,12 @@ func (c *checker) step(number int, l *line) {
 		c.fault("%s of %q, which was never submitted", l.Event, l.Job)
 	case j.state == ended:
 		c.fault("%s of %q, which has finished", l.Event, l.Job)
+	case l.Event == "rent":
+		if j.started >= 0 || l.Until < c.now {
+			c.fault("nodes are bought for %q until %g s, and it has started or they are there already", j.id, l.Until)
+		}
+		j.booting += max(0, l.Until-max(c.now, j.booted))
+		j.booted = max(j.booted, l.Until)
 	default:
 		c.change(j, l)
 	}
@@ -216,14 +226,16 @@ func (c *checker) change(j *tracked, l *line) {
 		}
 	case "resize":
 	default:
-		c.fault("event %q: want submit, start, stop, resize, finish, fail, down or up", l.Event)
+		c.fault("event %q: want submit, start, stop, resize, finish, fail, down, up or rent", l.Event)
 		return
 	}
 	c.take(j, gpus)
 	if l.Event == "start" {
 		if j.started < 0 {
 			j.started = c.now
+			j.booting -= max(0, j.booted-c.now)
 			c.clock.start(j)
+			j.apart = min(j.apart, j.started-j.submitted-j.booting)
 		} else {
 			j.again += c.now - j.asked
 		}

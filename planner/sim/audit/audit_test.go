@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/caravan-sched/caravan/planner/core/burst"
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/audit"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
@@ -45,6 +48,17 @@ func nodesOf(c sim.Cluster) []audit.Node {
 		out = append(out, audit.Node{Name: c.Nodes[i].ID, GPUs: len(c.Nodes[i].GPUs)})
 	}
 	return out
+}
+
+// somePools is one with two nodes of four GPUs, which boot for two minutes.
+func somePools() model.Burst {
+	n := model.Node{ID: "eu", Datacenter: "dc1", Pool: "default", Capacity: model.Resources{CPUMHz: 1 << 20, MemoryMiB: 1 << 21, DiskMiB: 1 << 24}}
+	for i := range 4 {
+		n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprint(i), Vendor: "nvidia", Type: "gpu", Model: "H100", NUMA: -1})
+	}
+	return model.Burst{Currency: "EUR", Pools: []model.BuyPool{{
+		Name: "eu", Node: n, Quota: 2, OnDemand: 10, Spot: 3, SpotLifetime: time.Hour, Boot: 2 * time.Minute, Join: 15 * time.Minute, MinBilling: time.Minute, Period: time.Second,
+	}}}
 }
 
 func traceOf(jobs []trace.Job) []audit.Job {
@@ -83,8 +97,16 @@ func TestLogsHoldWhatTheySay(t *testing.T) {
 			Replay: rapid.Bool().Draw(t, "replay"), Sigma: 1, Interval: float64(rapid.SampledFrom([]int{0, 30}).Draw(t, "interval")), Restart: sim.DefaultRestart,
 			Failures: sim.Failures{PerNodeDay: float64(rapid.SampledFrom([]int{0, 20}).Draw(t, "failures")), Repair: 600},
 		}
+		nodes := nodesOf(cluster)
+		if name := c.Policies[0]; name != sim.PolicyKube && name != sim.PolicyKubeQuota && rapid.Bool().Draw(t, "pools") {
+			c.Pools, c.Burst = somePools(), burst.Policy{Default: model.BurstAllow, WaitOver: time.Minute}
+			for _, n := range nodesOf(cluster.WithPools(c.Pools))[len(nodes):] {
+				n.Bought = true
+				nodes = append(nodes, n)
+			}
+		}
 		log, metrics, _ := played(t, &c)
-		r, err := audit.Check(audit.Input{Events: bytes.NewReader(log), Nodes: nodesOf(cluster), Trace: traceOf(jobs), Replay: c.Replay})
+		r, err := audit.Check(audit.Input{Events: bytes.NewReader(log), Nodes: nodes, Trace: traceOf(jobs), Replay: c.Replay})
 		if err != nil {
 			t.Fatal(err)
 		}

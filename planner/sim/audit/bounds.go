@@ -18,8 +18,8 @@ func (j *tracked) span() (shortest, width float64) {
 
 // most is the work that can be done by T: it is the least, over all times s, of
 // what the jobs let be done by s and the cluster after it. That is smallest where
-// one of the jobs comes, or could be done.
-func most(list []*tracked, gpus, horizon float64) float64 {
+// one of the jobs comes, or could be done. What bought nodes can do comes on top.
+func most(list []*tracked, gpus, horizon, renting float64) float64 {
 	// cumulated is what the jobs let be done by s: Σ width · (min(s, end) − start).
 	type edge struct{ at, width float64 }
 	var edges []edge
@@ -28,17 +28,20 @@ func most(list []*tracked, gpus, horizon float64) float64 {
 		edges = append(edges, edge{j.submitted, width}, edge{j.submitted + shortest, -width})
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
-	best, sum, slope, at := gpus*horizon, 0.0, 0.0, 0.0
+	best, sum, slope, at := gpus*horizon+renting, 0.0, 0.0, 0.0
 	for _, e := range append(edges, edge{at: horizon}) {
 		to := min(e.at, horizon)
 		if to > at {
 			sum += slope * (to - at)
 			at = to
 		}
-		best = min(best, sum+gpus*(horizon-at))
+		best = min(best, sum+gpus*(horizon-at)+renting)
 		slope += e.width
+		if at == horizon {
+			break
+		}
 	}
-	return best
+	return min(best, sum) // at T nothing more can be done
 }
 
 // least are lower bounds of the completion times, by the names of their metrics;

@@ -26,6 +26,9 @@ type clock struct {
 	allocated, engaged, useless float64
 	parts                       [3]float64
 	heldAlways, presence        float64
+	// rented counts the GPUs of bought nodes that are up, renting is over time until T.
+	rented  int
+	renting float64
 	// sizes are what any job asks for, scattered for how long so many GPUs were
 	// free with no place for a gang; members are how often one asks a node for so
 	// many.
@@ -38,14 +41,18 @@ type clock struct {
 
 func newClock(nodes []Node, lines []numbered) clock {
 	k := clock{nodes: nodes, queue: map[int]int{}, scattered: map[int]float64{}, counted: map[*tracked]int{}, queued: map[*tracked]bool{}, down: make([]bool, len(nodes))}
-	for _, n := range nodes {
+	for i, n := range nodes {
 		k.perNode = max(k.perNode, n.GPUs)
+		if k.down[i] = n.Bought; n.Bought {
+			k.unused = append(k.unused, 0)
+			continue
+		}
 		k.total += n.GPUs
 		k.unused = append(k.unused, n.GPUs)
 	}
 	k.histogram = make([]int, k.perNode+1)
-	for _, n := range nodes {
-		k.histogram[n.GPUs]++
+	for _, unused := range k.unused {
+		k.histogram[unused]++
 	}
 	k.members = make([]float64, k.perNode+1)
 	for i := range lines {
@@ -86,10 +93,15 @@ func (k *clock) set(node, unused int) {
 
 func (k *clock) node(node int, down bool) {
 	k.down[node] = down
+	gpus := k.nodes[node].GPUs
 	if down {
 		k.set(node, 0)
+		gpus = -gpus
 	} else {
-		k.set(node, k.nodes[node].GPUs)
+		k.set(node, gpus)
+	}
+	if k.nodes[node].Bought {
+		k.rented += gpus
 	}
 }
 
@@ -148,6 +160,7 @@ func (k *clock) pass(c *checker, to float64) {
 	if span = min(to, k.horizon) - c.now; span <= 0 {
 		return
 	}
+	k.renting += float64(k.rented) * span
 	k.allocated += float64(k.held) * span
 	k.engaged += float64(k.working) * span
 	k.useless += k.fgd() * span

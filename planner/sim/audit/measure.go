@@ -17,8 +17,13 @@ const interactive = 3600
 // measure computes the metrics, as docs/simulator.md defines them.
 func (c *checker) measure() {
 	k := &c.clock
-	gpus := float64(len(c.at))
-	whole := gpus * k.horizon
+	gpus := 0.0 // that are not bought
+	for _, n := range c.nodes {
+		if !n.Bought {
+			gpus += float64(n.GPUs)
+		}
+	}
+	whole := gpus*k.horizon + k.renting
 	of := func(x float64) float64 {
 		if whole <= 0 {
 			return 0
@@ -44,7 +49,7 @@ func (c *checker) measure() {
 		}
 	}
 	m["utilisation_allocated"], m["utilisation_busy"], m["utilisation_productive"] = of(k.allocated), of(k.engaged), of(productive)
-	m["utilisation_bound"] = of(most(c.order, gpus, k.horizon))
+	m["utilisation_bound"] = of(most(c.order, gpus, k.horizon, k.renting))
 	m["free_fillable"], m["free_fragmented"], m["free_indivisible"], m["free_fgd"] = of(k.parts[0]), of(k.parts[1]), of(k.parts[2]), of(k.useless)
 	jobs := float64(max(1, len(c.order)))
 	m["cost_per_run"] = gpuHourPrice * gpus * c.now / 3600 / jobs
@@ -72,6 +77,7 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 		add("jct", took)
 		add("queue", wait)
 		add("apart", j.apart)
+		add("booting", j.booting)
 		add("again", j.again)
 		if j.again > 0 {
 			add("requeued", j.again)
@@ -94,14 +100,14 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 		m[name] = atPart(columns[of.column], of.part)
 	}
 	m["jct_mean_s"], m["queue_mean_s"], m["requeue_mean_s"] = average(columns["jct"]), average(columns["queue"]), average(columns["again"])
-	m["queue_fragmentation_mean_s"], m["queue_provisioning_mean_s"] = average(columns["apart"]), 0
-	m["queue_fair_share_mean_s"] = m["queue_mean_s"] - m["queue_fragmentation_mean_s"]
+	m["queue_fragmentation_mean_s"], m["queue_provisioning_mean_s"] = average(columns["apart"]), average(columns["booting"])
+	m["queue_fair_share_mean_s"] = m["queue_mean_s"] - m["queue_fragmentation_mean_s"] - m["queue_provisioning_mean_s"]
 	m["finish_time_fairness_mean"] = average(columns["rho"])
 	m["jct_gpu_weighted_s"] = 0
 	if work > 0 {
 		m["jct_gpu_weighted_s"] = weighted / work
 	}
-	maps.Copy(m, least(list, gpus))
+	maps.Copy(m, least(list, float64(len(c.at))))
 	c.report.Sizes, c.report.Queues = bySize(list), byQueue(list)
 }
 

@@ -21,6 +21,8 @@ var ErrEvents = errors.New("invalid events")
 type Node struct {
 	Name string
 	GPUs int
+	// Bought: it is one that can be bought, and is down until it is.
+	Bought bool
 }
 
 // Job is one job of the trace.
@@ -38,6 +40,7 @@ type line struct {
 	GPUs  []string `json:"gpus"`
 	Speed float64  `json:"speed"`
 	Lost  float64  `json:"lost_s"`
+	Until float64  `json:"until_s"`
 	Node  string   `json:"node"`
 	Asks  *asks    `json:"asks"`
 }
@@ -73,7 +76,7 @@ func read(in io.Reader, each func(number int, l *line) error) error {
 		if err := d.Decode(&l); err != nil {
 			return fmt.Errorf("%w: line %d: %w", ErrEvents, number, err)
 		}
-		for name, x := range map[string]float64{"t_s": l.Time, "speed": l.Speed, "lost_s": l.Lost} {
+		for name, x := range map[string]float64{"t_s": l.Time, "speed": l.Speed, "lost_s": l.Lost, "until_s": l.Until} {
 			if math.Abs(x) > 1e12 {
 				return fmt.Errorf("%w: line %d: %s is %g: want a number that can be", ErrEvents, number, name, x)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/audit"
 )
 
@@ -41,6 +42,7 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 		RunE: func(_ *cobra.Command, argv []string) error { return a.checkEvents(argv[0], &f) },
 	}
 	f.sim.addCluster(cmd)
+	cmd.Flags().StringVar(&f.sim.pools, "pools", "", "`file` of the pools in which nodes were bought")
 	cmd.Flags().StringVar(&f.results, "results", "", "`file` with the output of simulate --json, to compare with")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose result it is, if there are several")
 	cmd.Flags().IntVar(&f.seed, "seed", 1, "`number` of the seed whose result it is")
@@ -55,8 +57,16 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return err
 	}
 	in := audit.Input{Replay: f.sim.replay}
+	own := len(cluster.Nodes)
+	c := sim.Comparison{Cluster: cluster}
+	if err := a.simPools(&f.sim, &c); err != nil {
+		return err
+	}
+	if len(c.Pools.Pools) > 0 {
+		cluster = cluster.WithPools(c.Pools)
+	}
 	for i := range cluster.Nodes {
-		in.Nodes = append(in.Nodes, audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs)})
+		in.Nodes = append(in.Nodes, audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own})
 	}
 	if f.sim.trace.file != "" {
 		jobs, _, err := f.sim.trace.read(a.env)
