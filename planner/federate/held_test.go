@@ -143,3 +143,34 @@ func TestReleasedWhereItRuns(t *testing.T) {
 		t.Errorf("in eu %+v, %v, and %d members in us; want it stopped there, and 2", job, err, r.members("us", "big"))
 	}
 }
+
+// A home that has lost its record learns from the other region that the job runs
+// there; another job of that name is placed when that one has ended.
+func TestHomeForgets(t *testing.T) {
+	r := newRig(t)
+	running("us", 2)(r, "big")
+	forget := func() {
+		store := record.NewStore(r.regions["eu"].Client(), "")
+		rec, err := store.Get(t.Context(), "default", "big")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Delete(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget()
+	r.until("eu knows again", func() bool {
+		rec, err := record.NewStore(r.regions["eu"].Client(), "").Get(t.Context(), "default", "big")
+		return err == nil && rec.Route != nil && rec.Route.Region == "us"
+	})
+	for range 3 {
+		r.cycle()
+	}
+	if n := r.members("us", "big"); n != 2 {
+		t.Errorf("%d members run in us, want 2", n)
+	}
+	forget()
+	r.submit(gang("big", 1, "1h"))
+	r.until("the new one runs in eu alone", func() bool { return runsIn("eu", 1)(r, "big") && r.members("us", "big") == 0 })
+}

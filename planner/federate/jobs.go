@@ -45,7 +45,10 @@ func (m *merging) counts(r *region, job *observe.Managed) (here bool, hold strin
 			return true, ""
 		}
 		at := home.records[key]
-		if at == nil || at.Route == nil || at.Route.Region != r.Name {
+		if at == nil {
+			return true, ""
+		}
+		if at.Route == nil || at.Route.Region != r.Name {
 			return !quiet(r.view, key), "it ends here, since region " + rec.Home + " has taken it back"
 		}
 		if at.Route.Recall != "" {

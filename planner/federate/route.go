@@ -55,6 +55,17 @@ func (f *Federation) route(ctx context.Context, sent []sending) []apply.Result {
 			do(at.rec.Namespace, at.rec.JobID, func() (string, error) { return f.goOn(ctx, r, at) })
 		}
 	}
+	for _, r := range f.regions {
+		if !r.usable() {
+			continue
+		}
+		for key, m := range r.jobs {
+			if home := f.astray(r, key, m); home != nil {
+				begun[key] = true
+				do(key.namespace, key.id, func() (string, error) { return f.gather(ctx, home, r, key, m) })
+			}
+		}
+	}
 	for _, s := range sent {
 		key := jobKey{s.job.Namespace, s.job.JobID()}
 		switch from := f.region(s.job.Region); {

@@ -140,3 +140,38 @@ func (f *Federation) letGo(ctx context.Context, home, to *region, at away, there
 	}
 	return f.settled(ctx, home, at.rec, nil, "it was released in region "+to.Name)
 }
+
+// astray is the home of a job that runs in a region without its home's word, as
+// after the home's record was deleted or put back by hand; nil where all is well.
+func (f *Federation) astray(r *region, key jobKey, m *observe.Managed) *region {
+	if m.Record == nil || m.Record.Home == "" || m.Record.Phase == record.PhaseReleased {
+		return nil
+	}
+	home := f.region(m.Record.Home)
+	if home == nil || !home.usable() {
+		return nil
+	}
+	at := home.records[key]
+	if at == nil || at.Route != nil && at.Route.Region == r.Name || quiet(r.view, key) {
+		return nil
+	}
+	return home
+}
+
+// gather has a job run in one region again: its home takes its word back up if it
+// is the same job, and has not begun to run it; else it is stopped where it strays.
+func (f *Federation) gather(ctx context.Context, home, r *region, key jobKey, m *observe.Managed) (string, error) {
+	at, job := home.records[key], home.jobs[key]
+	if at.Route == nil && at.Phase == record.PhaseQueued && at.SpecHash == m.Record.SpecHash && job != nil && !ended(job.Current) && quiet(home.view, key) {
+		next := *at
+		next.Reason = "it runs in region " + r.Name + " already"
+		next.Route = &record.Route{Region: r.Name, SpecHash: at.SpecHash, Submitted: at.Submitted, Since: f.opts.Now(), Reason: next.Reason}
+		return "region " + home.Name + " had forgotten that " + next.Reason, f.write(ctx, home, &next)
+	}
+	if m.Current.Stop != nil && *m.Current.Stop {
+		return "", nil
+	}
+	ctx, cancel := r.within(ctx)
+	defer cancel()
+	return fmt.Sprintf("it is stopped in region %s, since region %s has not sent it there", r.Name, home.Name), r.Executor.Stop(ctx, key.namespace, key.id)
+}
