@@ -165,7 +165,7 @@ func TestMemoryIsCounted(t *testing.T) {
 }
 
 func TestLongRunIsBusy(t *testing.T) {
-	r, err := newLongRun(32, core.Policy{})
+	r, err := newLongRun(32, busy, core.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

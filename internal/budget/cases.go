@@ -32,8 +32,10 @@ func Cases() []Case {
 		gang(512, 128, model.Topology{}, 500*time.Microsecond),
 		gang(16384, 512, model.Topology{}, 3*time.Millisecond),
 		gang(16384, 200, model.Topology{Mode: model.TopologyRequire, Level: model.LevelBlock}, 3*time.Millisecond),
-		event(256, 200*time.Microsecond),
-		event(2048, 0),
+		event(256, busy, core.Policy{}, 200*time.Microsecond),
+		event(256, crowded, core.Policy{}, 200*time.Microsecond),
+		event(256, crowded, core.Policy{Order: queue.OrderCaravan, Preempt: preempt.Policy{Enabled: true}}, 200*time.Microsecond),
+		event(2048, busy, core.Policy{}, 0),
 		kept("one-GPU jobs", 16384, 10000, 0, core.Policy{}, drawn.Singles),
 		kept("jobs of all sizes", 16384, 10000, 200, core.Policy{}, drawn.Mixed),
 		kept("jobs of all sizes", 16384, 10000, 200, core.Policy{Order: queue.OrderCaravan, Preempt: preempt.Policy{Enabled: true}}, drawn.Mixed),
@@ -103,18 +105,23 @@ func gang(nodes, members int, t model.Topology, budget time.Duration) Case {
 }
 
 // event is an arrival or an end in a long run.
-func event(nodes int, budget time.Duration) Case {
-	return Case{
+func event(nodes int, load float64, policy core.Policy, budget time.Duration) Case {
+	c := Case{
 		Name: fmt.Sprintf("event/gpus=%d", nodes*8), Budget: budget, Times: 2500,
-		What: fmt.Sprintf("one arrival or end in a long run on %d GPUs, %d %% busy, applied and decided on", nodes*8, int(100*load)),
-		Setup: func() (func() error, error) {
-			r, err := newLongRun(nodes, core.Policy{})
-			if err != nil {
-				return nil, err
-			}
-			return func() error { _, err := r.step(); return err }, nil
-		},
+		What: fmt.Sprintf("one arrival or end in a long run on %d GPUs, %.0f %% asked for, applied and decided on", nodes*8, 100*load),
 	}
+	if load != busy {
+		c.Name += fmt.Sprintf("/load=%.0f", 100*load)
+	}
+	c.vary("one-GPU jobs", 0, policy)
+	c.Setup = func() (func() error, error) {
+		r, err := newLongRun(nodes, load, policy)
+		if err != nil {
+			return nil, err
+		}
+		return func() error { _, err := r.step(); return err }, nil
+	}
+	return c
 }
 
 // kept is a planner's look at a cluster of which little has changed.

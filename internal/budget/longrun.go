@@ -26,11 +26,14 @@ type longRun struct {
 	ends ends
 }
 
-// load is the part of the cluster that jobs ask for on average. With more the
-// queue grows for ever, since gangs keep nodes idle while they wait.
-const load = 0.85
+// The part of the cluster that jobs ask for on average. With crowded the queue grows
+// all the while, since gangs keep nodes idle while they wait.
+const (
+	busy    = 0.85
+	crowded = 0.95
+)
 
-func newLongRun(nodes int, policy core.Policy) (*longRun, error) {
+func newLongRun(nodes int, load float64, policy core.Policy) (*longRun, error) {
 	s := drawn.Cluster(nodes)
 	s.Allocs = nil
 	p, err := core.Prepare(s, policy)

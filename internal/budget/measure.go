@@ -167,7 +167,7 @@ func growths() []growth {
 	return []growth{
 		{"a gang of 64 whole nodes", "nodes", half, func(n int) Case { return gang(n, 64, model.Topology{}, 0) }},
 		{"a gang on 16384 nodes", "members", []int{8, 32, 128, 512, 2048}, func(n int) Case { return gang(16384, n, model.Topology{}, 0) }},
-		{"an event in a long run", "nodes", []int{64, 256, 1024, 4096}, func(n int) Case { return event(n, 0) }},
+		{"an event in a long run", "nodes", []int{64, 256, 1024, 4096}, func(n int) Case { return event(n, busy, core.Policy{}, 0) }},
 		{"a full cycle, 5 jobs of one GPU for 8 nodes", "nodes", half, func(n int) Case {
 			return cycle("one-GPU jobs", n, n*5/8, 0, core.Policy{}, 0, drawn.Cluster, drawn.Singles)
 		}},
