@@ -193,8 +193,7 @@ const oddBudget = 300
 
 // mayDisplace reports whether one job may take another's room.
 func (c *cycle) mayDisplace(j, victim *model.Job) bool {
-	key := keyOf(victim)
-	if key == keyOf(j) || c.givenTo[key] || c.spent(victim) {
+	if victim == j {
 		return false
 	}
 	policy := c.yield.policy
@@ -208,7 +207,7 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 			}
 		}
 	}
-	return policy.Exempt(j, victim, c.now) == ""
+	return keyOf(victim) != keyOf(j) && !c.givenTo[keyOf(victim)] && !c.spent(victim) && policy.Exempt(j, victim, c.now) == ""
 }
 
 // plain reports whether room for each member is all that a gang needs.

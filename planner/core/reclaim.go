@@ -17,6 +17,28 @@ type quotaRights struct {
 	c          *cycle
 	byPriority preempt.ByPriority
 	borrowers  map[jobKey]bool
+	// victims remembers what is asked of each, and of what it depends on himself.
+	victims map[*model.Job]victimRights
+}
+
+// victimRights is what counts of a job that runs.
+type victimRights struct {
+	home queue.Home
+	// fresh: it has not run for long enough yet.
+	fresh, borrows bool
+	priority       int
+}
+
+// of is what counts of a job that runs.
+func (r *quotaRights) of(victim *model.Job) victimRights {
+	v, known := r.victims[victim]
+	if !known {
+		tree := r.c.accounts.tree
+		v.home, v.borrows, v.priority = tree.HomeOf(victim), r.borrowers[keyOf(victim)], tree.Priority(victim)
+		v.fresh = r.tooFresh(victim, tree.MinRun(v.home))
+		r.victims[victim] = v
+	}
+	return v
 }
 
 // rights are those by which jobs give way.
@@ -26,7 +48,7 @@ func (c *cycle) rights(gap int) preempt.Rights {
 		return byPriority
 	}
 	a := c.accounts
-	r := &quotaRights{c: c, byPriority: byPriority, borrowers: map[jobKey]bool{}}
+	r := &quotaRights{c: c, byPriority: byPriority, borrowers: map[jobKey]bool{}, victims: map[*model.Job]victimRights{}}
 	var list []queue.Use
 	for key, amount := range a.byJob {
 		if j := c.jobs[key]; j != nil && !amount.Zero() {
@@ -44,17 +66,18 @@ func (c *cycle) limited() bool { return c.ledger != nil && c.accounts.tree.Limit
 
 // MayDisplace implements preempt.Rights.
 func (r *quotaRights) MayDisplace(preemptor, victim *model.Job) bool {
-	tree := r.c.accounts.tree
-	claimant, other := tree.HomeOf(preemptor), tree.HomeOf(victim)
-	switch {
-	case r.tooFresh(victim, tree.MinRun(other)):
-		return false
-	case claimant.SameQueue(other):
-		return r.byPriority.Beyond(tree.Priority(preemptor), tree.Priority(victim))
-	case !r.borrowers[keyOf(victim)]:
+	tree, v := r.c.accounts.tree, r.of(victim)
+	if v.fresh {
 		return false
 	}
-	may, _ := r.c.ledger.Reclaim(claimant, r.c.asking, other)
+	claimant := tree.HomeOf(preemptor)
+	if claimant.SameQueue(v.home) {
+		return r.byPriority.Beyond(tree.Priority(preemptor), v.priority)
+	}
+	if !v.borrows {
+		return false
+	}
+	may, _ := r.c.ledger.Reclaim(claimant, r.c.asking, v.home)
 	return may
 }
 
