@@ -343,6 +343,12 @@ func (a *ahead) row(node int32, at, runs time.Duration, w who) topo.Row {
 		if !meets(b) {
 			continue
 		}
+		// Who is there at that time counts on a shared GPU, before who comes later.
+		users := b.claim.GPUs
+		if b.from > at {
+			users &= row.GPUs
+		}
+		row.SetUser(users, b.claim.Usage)
 		row.GPUs &^= b.claim.GPUs
 		if own := a.beyondHold(node, w.queue, b.job); b.closed && b.kept && own != 0 {
 			row.GPUs &= own

@@ -138,7 +138,7 @@ func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]cl
 		before := *e.State.Row(node)
 		left -= e.PutInto(part.Request, node, left, limit)
 		after := *e.State.Row(node)
-		claim := topo.Claim{GPUs: before.GPUs &^ after.GPUs, Resources: minus(before.Free, after.Free), Ports: part.Request.Ports}
+		claim := topo.Claim{GPUs: before.GPUs &^ after.GPUs, Resources: minus(before.Free, after.Free), Ports: part.Request.Ports, Usage: part.Request.Usage()}
 		if after.GPUs != before.GPUs || after.Free != before.Free {
 			claims = append(claims, claimOn{node, claim})
 		}

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/together"
 )
 
@@ -284,7 +286,8 @@ func TestSharingProperty(t *testing.T) {
 				}
 			}
 		}
-		plan := mustDecide(t, s, Policy{})
+		policy := rapid.SampledFrom([]Policy{{}, {Order: "besteffort"}, {Order: "caravan", Backfill: queue.Backfill{Mode: "conservative", DefaultDuration: time.Hour}}}).Draw(r, "policy")
+		plan := mustDecide(t, s, policy)
 		for _, fault := range planFaults(s, plan) {
 			r.Fatal(fault)
 		}
@@ -297,7 +300,7 @@ func TestSharingProperty(t *testing.T) {
 		rng.Shuffle(len(mixed.Jobs), func(a, b int) { mixed.Jobs[a], mixed.Jobs[b] = mixed.Jobs[b], mixed.Jobs[a] })
 		rng.Shuffle(len(mixed.Allocs), func(a, b int) { mixed.Allocs[a], mixed.Allocs[b] = mixed.Allocs[b], mixed.Allocs[a] })
 		rng.Shuffle(len(mixed.Nodes), func(a, b int) { mixed.Nodes[a], mixed.Nodes[b] = mixed.Nodes[b], mixed.Nodes[a] })
-		if diff := cmp.Diff(plan, mustDecide(t, &mixed, Policy{})); diff != "" {
+		if diff := cmp.Diff(plan, mustDecide(t, &mixed, policy)); diff != "" {
 			r.Fatalf("another order gives another plan:\n%s", diff)
 		}
 		// What is learned meanwhile counts as if it had been known.
@@ -306,7 +309,7 @@ func TestSharingProperty(t *testing.T) {
 		for i := range before.Jobs {
 			before.Jobs[i].Usage = nil
 		}
-		prepared, err := Prepare(&before, Policy{})
+		prepared, err := Prepare(&before, policy)
 		if err != nil {
 			r.Fatal(err)
 		}
