@@ -290,6 +290,9 @@ func TestLifeOfAPurchase(t *testing.T) {
 	}
 	arrive(s, p, p.Names[1])
 	out = plan(t, s, Policy{})
+	if got := out.Decisions[0].Reason; !strings.Contains(got, "; on nodes bought in pool eu") {
+		t.Errorf("reason = %q", got)
+	}
 	if got := admitted(out); got != "m" || out.Demand.Uses[0].State != model.PurchasePresent || !out.Demand.Uses[0].Busy {
 		t.Fatalf("%s started, want m; uses = %+v", got, out.Demand.Uses)
 	}

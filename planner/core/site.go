@@ -244,3 +244,17 @@ func (p *Prepared) poolOf(name string) *model.BuyPool {
 	}
 	return nil
 }
+
+// boughtPlaced says in which pools the nodes were bought that a job has got.
+func (t *turn) boughtPlaced() string {
+	var pools []string
+	for i := range t.took {
+		if on := t.took[i].on; on.bought && on.pool != "" && !slices.Contains(pools, on.pool) {
+			pools = append(pools, on.pool)
+		}
+	}
+	if len(pools) == 0 {
+		return ""
+	}
+	return "; on nodes bought in pool " + nameList(pools)
+}

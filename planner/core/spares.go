@@ -69,7 +69,8 @@ func (c *cycle) keepSpares() {
 // nobody.
 func (c *cycle) idle(node int32) bool {
 	r := c.views[viewNow].State.Row(node)
-	return r.GPUs != 0 && r.GPUs == c.tree.Nodes[node].All && r.Owner == 0 && !r.Closed && len(c.allocsOn[node])+len(c.membersOn[node]) == 0
+	// Bought nodes are paid for by whom they are for.
+	return c.tree.Nodes[node].Model.Bought == nil && r.GPUs != 0 && r.GPUs == c.tree.Nodes[node].All && r.Owner == 0 && !r.Closed && len(c.allocsOn[node])+len(c.membersOn[node]) == 0
 }
 
 // placeWithSpares places a unit that may use spare nodes.

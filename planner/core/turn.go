@@ -145,7 +145,7 @@ func (c *cycle) end(t *turn) model.Decision {
 			d.Action = model.ActionAdmit
 			d.Detail.Code = codePlaced
 			d.Detail.Level, d.Detail.Domain = t.last.Level, t.last.Domain
-			d.Reason = c.placedReason(t.job, d, t.last) + t.modelsPlaced() + c.sharedPlaced(t.job, d.Members) + t.regionPlaced() + c.slicesPlaced(t.job, d.Members) + c.borrowedReason(t) + c.backfillReason(d.Backfill)
+			d.Reason = c.placedReason(t.job, d, t.last) + t.boughtPlaced() + t.modelsPlaced() + c.sharedPlaced(t.job, d.Members) + t.regionPlaced() + c.slicesPlaced(t.job, d.Members) + c.borrowedReason(t) + c.backfillReason(d.Backfill)
 		}
 		borrowed := d.Detail.BorrowedGPUs
 		if len(t.waits) > 0 {
