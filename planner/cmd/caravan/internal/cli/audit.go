@@ -42,7 +42,6 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 		RunE: func(_ *cobra.Command, argv []string) error { return a.checkEvents(argv[0], &f) },
 	}
 	f.sim.addCluster(cmd)
-	cmd.Flags().StringVar(&f.sim.pools, "pools", "", "`file` of the pools in which nodes were bought")
 	cmd.Flags().StringVar(&f.results, "results", "", "`file` with the output of simulate --json, to compare with")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose result it is, if there are several")
 	cmd.Flags().IntVar(&f.seed, "seed", 1, "`number` of the seed whose result it is")
