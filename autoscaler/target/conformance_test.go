@@ -165,14 +165,14 @@ func TestBoundsAndCooldown(t *testing.T) {
 		if h.status.Count == 2 || i == 99 {
 			break
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 	}
 	if h.scaled != 1 || h.status.Count != 2 || h.status.Meta[sdk.TargetStatusMetaKeyLastEvent] == "" {
 		t.Errorf("scaled %d times, status %+v; want two nodes by one call, and when that was", h.scaled, h.status)
 	}
 	r.planner.want([]burstapi.Purchase{purchase("p1", "a"), purchase("p2", "b", "c"), purchase("p3", "d")})
 	h.max = 3
-	for end := time.Now().Add(60 * time.Second); len(h.noOps) == 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); len(h.noOps) == 0 && time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
 		h.evaluate(now.Add(2 * time.Minute)) // while Status' own pass is under way it is not called
 	}
 	if len(h.noOps) != 1 || !strings.Contains(h.noOps[0], "purchase p2 needs 2 more nodes beside 2, and the policy allows 3") {
@@ -189,7 +189,7 @@ func TestBoundsAndCooldown(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("nodes are %v (errors %v, no-ops %v), want one left", r.state(), h.errs, h.noOps)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 	}
 	h.evaluate(now.Add(time.Hour))
 	if n := len(r.state()); n != 1 {

@@ -126,7 +126,7 @@ func TestWithoutAPlanner(t *testing.T) {
 	h := &handler{target: l, policy: r.policy, want: func() int64 { return n }, max: 3}
 	await := func(names string) {
 		t.Helper()
-		for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(60 * time.Second); ; time.Sleep(250 * time.Millisecond) {
 			h.evaluate(time.Now())
 			if h.status.Ready && h.status.Count == n && fmt.Sprint(r.state()) == names {
 				return

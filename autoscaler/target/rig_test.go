@@ -245,7 +245,7 @@ pool "p" {
 	}
 	r.config = map[string]string{
 		target.KeyPools: filepath.Join(r.dir, "pools.hcl"), "nomad_address": c.Address(), target.KeyPlanner: r.planner.URL, "planner_token": "planner-secret-token",
-		target.KeySettle: "10ms", "nomad_config_inherit": "true",
+		target.KeySettle: "200ms", "nomad_config_inherit": "true",
 	}
 	if o.noPlanner {
 		delete(r.config, target.KeyPlanner)
@@ -401,7 +401,7 @@ func (r *rig) state() []string {
 func (r *rig) loop(l *launched, done func(s *sdk.TargetStatus) bool) *handler {
 	r.t.Helper()
 	h := &handler{target: l, policy: r.policy, want: r.planner.wanted, max: 8}
-	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(250 * time.Millisecond) {
 		h.evaluate(time.Now())
 		if h.status != nil && done(h.status) {
 			return h

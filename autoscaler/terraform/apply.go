@@ -197,7 +197,10 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 		return Change{After: before}, errors.Join(err, h.planned(err))
 	}
 	if !changes(plan) {
-		return Change{After: before}, h.finish(before, values)
+		if !w.vanished(plan) {
+			return Change{After: before}, h.finish(before, values)
+		}
+		return h.outcome(ctx, r, before, values, r.refresh(ctx))
 	}
 	j.Phase = phaseApply
 	if err := h.d.store.write(h.d.journalName(), j); err != nil {
@@ -224,6 +227,20 @@ func (w *wanted) purchases(before State, after map[string]Value) {
 	}
 	delete(w.begun, "")
 	delete(w.ended, "")
+}
+
+// vanished says whether a node that is to go has gone already, so that the plan has
+// nothing to do for it, and only the state still knows it.
+func (w wanted) vanished(p *tfjson.Plan) bool {
+	left := maps.Clone(w.remove)
+	for _, rc := range p.ResourceChanges {
+		if rc.Change != nil && rc.Change.Actions.Delete() {
+			if name, ok := parseAddress(rc.Address).node(w.resources); ok {
+				delete(left, name)
+			}
+		}
+	}
+	return len(left) > 0
 }
 
 // planned cleans up after a plan that came to nothing. A killed one may have left
@@ -326,6 +343,17 @@ func (r *run) plan(ctx context.Context) (*tfjson.Plan, error) {
 		return err
 	})
 	return plan, err
+}
+
+// refresh writes into the state what is there.
+func (r *run) refresh(ctx context.Context) error {
+	return r.step(ctx, "refresh", r.d.cfg.PlanLimit, func(ctx context.Context, _ io.Writer) error {
+		opts := []tfexec.RefreshCmdOption{tfexec.LockTimeout(r.lockWait.String())}
+		for _, f := range r.d.varFiles() {
+			opts = append(opts, tfexec.VarFile(f))
+		}
+		return r.tf.Refresh(ctx, opts...)
+	})
 }
 
 // apply applies the plan that was made, and no other.

@@ -291,18 +291,56 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	wantNodes(t, d, "a", "b")
 }
 
+// realTerraform is the program's path.
+func realTerraform(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"terraform", "tofu"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("no terraform and no tofu on the PATH")
+	return ""
+}
+
+// script is a program that stands before Terraform.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "terraform")
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A machine that the cloud has taken away is in the state until somebody looks: it is
+// taken out there when it is to go, though there is nothing to destroy.
+func TestNodesThatHaveVanished(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t, plainNodes)
+	mustApply(t, open(t, terraform.Config{Dir: dir}), "a")
+	// What a plan finds when it refreshes, and what refresh keeps: no machine.
+	program := script(t, fmt.Sprintf(`#!/bin/sh
+case "$1" in
+plan) mv terraform.tfstate kept && %[1]s "$@"; code=$?; mv kept terraform.tfstate; exit $code ;;
+refresh) rm terraform.tfstate ;;
+esac
+exec %[1]s "$@"
+`, realTerraform(t)))
+	d := open(t, terraform.Config{Dir: dir, Binary: program})
+	c := mustApply(t, d)
+	if len(c.Gone) != 1 || len(c.After) != 0 {
+		t.Errorf("change is %+v, want a gone", c)
+	}
+	wantNodes(t, d)
+}
+
 // lockingTerraform is a program that stands before Terraform: while a file is there
 // it says that the state is locked, as backends do that tell by whom.
 func lockingTerraform(t *testing.T, dir, who string, created time.Time) string {
 	t.Helper()
-	real, err := exec.LookPath("terraform")
-	if err != nil {
-		if real, err = exec.LookPath("tofu"); err != nil {
-			t.Skip("no terraform and no tofu on the PATH")
-		}
-	}
 	detail := fmt.Sprintf(`Error message: locked\nLock Info:\n  ID:        lock-1\n  Operation: OperationTypeApply\n  Who:       %s\n  Created:   %s\n`, who, created.UTC().Format("2006-01-02 15:04:05.999999999 -0700 MST"))
-	script := fmt.Sprintf(`#!/bin/sh
+	text := fmt.Sprintf(`#!/bin/sh
 if [ "$1" = plan ] && [ -e %[1]s/locked ]; then
 	printf '%%s\n' '{"@level":"error","@message":"Error","type":"diagnostic","diagnostic":{"severity":"error","summary":"Error acquiring the state lock","detail":"%[2]s"}}'
 	exit 1
@@ -313,15 +351,11 @@ if [ "$1" = force-unlock ]; then
 	exit 0
 fi
 exec %[3]s "$@"
-`, dir, detail, real)
-	path := filepath.Join(t.TempDir(), "terraform")
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`, dir, detail, realTerraform(t))
 	if err := os.WriteFile(filepath.Join(dir, "locked"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return script(t, text)
 }
 
 // A lock that a killed run of ours has left is taken away; another's, or one from
