@@ -161,7 +161,7 @@ func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
 	case e.Waited.Seconds() >= wait:
 		kind, within = kindOverdue, age+wait
 	case left <= c.Short.Seconds() && e.Running:
-		kind, within = kindShort, 0 // another one that is short is not worth a restart
+		kind, within = kindShort, left/2 // what is little shorter is not worth a restart
 	case left <= c.Short.Seconds():
 		kind, within = kindShort, left
 	case e.Running:

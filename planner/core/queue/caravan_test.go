@@ -63,9 +63,9 @@ func TestCaravanStanding(t *testing.T) {
 		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 5h0m0s; by age among those that have more than 4h0m0s left; due at 2026-01-03 16:00 UTC"},
 		{Class: 1, Key: -3600 + 8*300, Why: "predicted to run for 5m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:40 UTC, so nobody new passes it"},
 		{Class: 1, Key: kindSpan + typical, Why: "run time unknown; taken to need 3h13m5s as jobs do on average; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-03 01:44 UTC"},
-		// Who runs is as good as two hours older, and who is short is not displaced by others that are.
+		// Who runs is as good as two hours older, or, being short, as one with half as much left.
 		{Class: 1, Key: 2*kindSpan - 3600 - 7200},
-		{Class: 1, Key: kindSpan},
+		{Class: 1, Key: kindSpan + 2700.0/2},
 		// 16 hours, since it was to take 1, 2, 4 and 8: 7 are left.
 		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 1h0m0s, but has for 9h0m0s already; by age among those that have more than 4h0m0s left; due at 2026-01-07 17:00 UTC"},
 	}
