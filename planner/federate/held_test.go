@@ -174,3 +174,21 @@ func TestHomeForgets(t *testing.T) {
 	r.submit(gang("big", 1, "1h"))
 	r.until("the new one runs in eu alone", func() bool { return runsIn("eu", 1)(r, "big") && r.members("us", "big") == 0 })
 }
+
+// A job goes to where its data is, also where its home has room, and says why.
+func TestDataAndPrice(t *testing.T) {
+	r := newRig(t)
+	r.known = []model.Region{
+		{Name: "eu", Price: map[string]float64{"Test GPU": 2}},
+		{Name: "us", Price: map[string]float64{"Test GPU": 3}, Data: []string{"laion"}},
+	}
+	r.start(-1, false)
+	r.submit(gang("reads", 1, "").SetMeta("caravan_data", "laion"))
+	r.submit(gang("cheap", 1, ""))
+	r.until("both run", func() bool { return runsIn("us", 1)(r, "reads") && runsIn("eu", 1)(r, "cheap") })
+	for id, want := range map[string]string{"reads": "in region us", "cheap": "in region eu: a GPU costs 2 an hour there"} {
+		if why := r.managed(id).Record.Reason; !strings.Contains(why, want) {
+			t.Errorf("%s: the reason is %q, want %q in it", id, why, want)
+		}
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/apply"
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/federate"
 	"github.com/caravan-sched/caravan/planner/gangspec"
 	"github.com/caravan-sched/caravan/planner/observe"
@@ -41,6 +42,8 @@ type rig struct {
 	wire *wire
 	fed  *federate.Federation
 	last *observe.View
+	// known is what the planner knows of regions.
+	known []model.Region
 }
 
 func newRig(t *testing.T) *rig {
@@ -121,6 +124,7 @@ func (r *rig) start(after int, unanswered bool) {
 	r.t.Helper()
 	r.wire = &wire{after: after, unanswered: unanswered}
 	cfg := config.Default()
+	cfg.Regions = r.known
 	var regions []federate.Region
 	var fed *federate.Federation
 	for _, name := range []string{"eu", "us"} {
