@@ -36,7 +36,12 @@ func (r *real) reverted(t *testing.T) {
 	if _, _, err := r.client.Jobs().Revert("reverted", stale, nil, nil, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	v := r.until("the first version runs", args("601"))
+	// Nomad replaces the members some time after the version is there.
+	back := uint64(r.versions("reverted"))
+	v := r.until("the first version runs", func(v *observe.View) bool {
+		m, ok := v.Job("default", "reverted")
+		return ok && args("601")(v) && !slices.ContainsFunc(m.Members, func(s observe.MemberState) bool { return s.Alloc == nil || s.Alloc.JobVersion < back })
+	})
 	m := r.whole(v, "reverted", 2)
 	for _, s := range m.Members {
 		info, _, err := r.client.Allocations().Info(s.Alloc.ID, nil)

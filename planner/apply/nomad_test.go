@@ -51,10 +51,14 @@ func startReal(t *testing.T, opts apply.Options) *real {
 	})
 }
 
+// standInLost is after how long the stand-in takes a silent node for lost: longer than
+// a client takes to start again on a busy machine.
+const standInLost = 5 * time.Second
+
 func startStandIn(t *testing.T, opts apply.Options) *real {
 	t.Helper()
 	return start(t, opts, func(ctx context.Context, spec devcluster.Spec) (devcluster.Cluster, error) {
-		return devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: time.Second})
+		return devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: standInLost})
 	})
 }
 

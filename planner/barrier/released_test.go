@@ -28,8 +28,8 @@ func TestReleasedMembersMeet(t *testing.T) {
 				r.update()
 				people := r.people(3)
 				var early sync.WaitGroup
-				told := make([]started, 2)
-				for i := range told {
+				told := make([]started, 3)
+				for i := range 2 {
 					early.Go(func() { told[i] = people[i].wait() })
 				}
 				time.Sleep(5 * time.Second)
@@ -40,7 +40,7 @@ func TestReleasedMembersMeet(t *testing.T) {
 				r.cluster.job.Allocs = append(r.cluster.job.Allocs, third)
 				r.cluster.members = append(r.cluster.members, member)
 				r.update()
-				told = append(told, people[2].wait())
+				told[2] = people[2].wait()
 				early.Wait()
 				for i, s := range told {
 					if s.State != gangapi.JoinStart || s.Membership == nil || len(s.Membership.Members) != 3 || s.Membership.Epoch != told[0].Membership.Epoch {

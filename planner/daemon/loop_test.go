@@ -125,32 +125,48 @@ type fakes struct {
 }
 
 // fakeDocuments holds no state of any gang.
-type fakeDocuments struct{ err error }
+type fakeDocuments struct {
+	mu  sync.Mutex
+	err error
+}
 
-func (f *fakeDocuments) List(context.Context) ([]record.Document, error) { return nil, f.err }
+// fails makes all of them fail from now on; nil ends that.
+func (f *fakeDocuments) fails(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *fakeDocuments) fault() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+func (f *fakeDocuments) List(context.Context) ([]record.Document, error) { return nil, f.fault() }
 
 func (f *fakeDocuments) Get(context.Context, ...string) (record.Document, error) {
 	return record.Document{}, record.ErrNotFound
 }
 
 func (f *fakeDocuments) Put(context.Context, uint64, []byte, ...string) (uint64, error) {
-	return 1, f.err
+	return 1, f.fault()
 }
 
-func (f *fakeDocuments) Delete(context.Context, ...string) error { return f.err }
+func (f *fakeDocuments) Delete(context.Context, ...string) error { return f.fault() }
 
 // While the states of the gangs cannot be read decisions are carried out all
 // the same, and what is wrong shows.
 func TestGangsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, f := testDaemon(t, job("a"))
-		f.documents.err = errors.New("no leader")
+		f.documents.fails(errors.New("no leader"))
 		defer start(t, d)()
 		synctest.Wait()
 		if f.carrier.executed != 1 || !strings.Contains(d.trouble.get().Error, "read the gangs' states: no leader") {
 			t.Errorf("executed %d times, trouble %q", f.carrier.executed, d.trouble.get().Error)
 		}
-		f.documents.err = nil
+		f.documents.fails(nil)
 		time.Sleep(2 * gangsRest)
 		synctest.Wait()
 		if got := d.trouble.get().Error; got != "" {
