@@ -155,7 +155,7 @@ func (b *buyer) decide(d *model.Decision, j *model.Job) {
 // gangOf is what is known of a gang that waits.
 func (b *buyer) gangOf(d *model.Decision, j *model.Job) burst.Gang {
 	g := burst.Gang{
-		GPUs: d.Detail.WantedGPUs, Mode: b.c.burstMode(j), Checkpoint: j.Checkpoint, Currency: b.c.burst.Currency,
+		GPUs: d.Detail.WantedGPUs, Mode: b.c.burstMode(j), Checkpoint: j.Checkpoint, Currency: b.c.burst.Currency, Now: b.c.now,
 		Waited: max(0, b.c.now.Sub(j.Submitted)-j.Ran), Since: max(0, b.c.now.Sub(j.Submitted)),
 	}
 	if total, _ := b.c.expected(j); total < eternity {

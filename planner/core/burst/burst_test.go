@@ -130,13 +130,13 @@ func TestChoose(t *testing.T) {
 		"through here in time": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 4*h, true, h, 3*h
-			}, "", 0, "it is through here in 3h0m0s, in time for its deadline in 4h0m0s: nothing is bought"},
+			}, "", 0, "it is through here at Jan 1 03:00 UTC, in time for its deadline at Jan 1 04:00 UTC: nothing is bought"},
 		// By Daly: M = 12 h, (12 h + 8 min) · (e^(1/24) − 1) · 4 = 2.06514 h; 6 min of
 		// booting before make 2.16514 h, at 2 · 4 an hour.
 		"late here, so spot": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 4*h, true, 3*h, 5*h
-			}, "eu spot", 17.322, "here it is through in 5h0m0s, too late for its deadline in 4h0m0s; 2 nodes of pool eu spot: ready in 6m0s, through in 2h10m0s"},
+			}, "eu spot", 17.322, "here it is through at Jan 1 05:00 UTC, too late for its deadline at Jan 1 04:00 UTC; 2 nodes of pool eu spot: ready in 6m0s, through in 2h10m0s"},
 		// 2 h · 1.1 + 2 · (6 + 2 min) = 2 h 28 min is more than 2 h 30 min − 10 min.
 		"no time for spot": {
 			func(g *Gang, o []Offer, p *Policy) {
@@ -145,18 +145,18 @@ func TestChoose(t *testing.T) {
 		"too late for anything": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 2*h, true, 3*h, 5*h
-			}, "", 0, "too late for the deadline in 2h0m0s less 10m0s"},
+			}, "", 0, "too late for the deadline at Jan 1 02:00 UTC less 10m0s"},
 		"its deadline is over": {
-			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, -h }, "", 0, "its deadline was 1h0m0s ago, which no price can mend"},
+			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, -h }, "", 0, "its deadline was at Dec 31 23:00 UTC, which no price can mend"},
 		"the budget": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 4*h, true, 3*h, 5*h
 				g.Budget, g.BudgetOf = 15, "its budget (caravan_budget)"
 			}, "", 0, "pool eu, spot: it costs 17.32 EUR, and its budget (caravan_budget) has 15.00 EUR left"},
 		"nobody knows when it starts here, and there is time": {
-			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, 8*h }, "", 0, "it is early enough to buy in"},
+			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, 8*h }, "", 0, "it is early enough to buy at"},
 		"nobody knows when it starts here, and time is short": {
-			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, 160*m }, "eu spot", 17.322, "nobody knows when it starts here, and its deadline is in 2h40m0s"},
+			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, 160*m }, "eu spot", 17.322, "nobody knows when it starts here, and its deadline is at Jan 1 02:40 UTC"},
 		"only": {
 			func(g *Gang, o []Offer, p *Policy) { g.Mode = model.BurstOnly }, "eu spot", 17.322, "it runs on bought nodes only"},
 		"never": {
@@ -167,7 +167,7 @@ func TestChoose(t *testing.T) {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver, p.WaitGPUs = 2*h, 8
 				g.Waited = 3 * h
-			}, "", 0, "it has waited for 3h0m0s, and with 16 GPUs it may wait for 4h0m0s"},
+			}, "", 0, "it waits until nobody knows when, and with 16 GPUs it may wait for 4h0m0s, until Jan 1 01:00 UTC"},
 		"the wait is over": {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver, p.WaitGPUs = 2*h, 8
@@ -183,7 +183,7 @@ func TestChoose(t *testing.T) {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver = h
 				g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, true, 5*m, 125*m
-			}, "", 0, "it would be through in 2h10m0s, and here in 2h5m0s"},
+			}, "", 0, "it would take 2h10m0s, and here it is through at Jan 1 02:05 UTC"},
 		// us costs 2 · 8 · 3 h + 5 = 53 against 42, but emits 3 kg less a node and hour.
 		"carbon": {
 			func(g *Gang, o []Offer, p *Policy) {

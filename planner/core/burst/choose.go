@@ -32,8 +32,18 @@ type Gang struct {
 	// says whose it is.
 	Budget   float64
 	BudgetOf string
-	// Currency is for people.
+	// Currency is for people, and so is Now: what is told names times and not how far
+	// off they are, so that it stays the same while nothing changes.
 	Currency string
+	Now      time.Time
+}
+
+// at tells a time.
+func (g *Gang) at(d time.Duration) string {
+	if d >= never/2 {
+		return "never"
+	}
+	return g.Now.Add(d).UTC().Format("Jan 2 15:04 UTC")
 }
 
 // Offer is one way to get nodes.
@@ -149,17 +159,17 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 	if g.HasDeadline && g.Deadline > 0 {
 		switch latest := latestBuy(g, offers, p); {
 		case g.HomeKnown && plus(g.HomeEnd, p.Margin) <= g.Deadline:
-			return false, fmt.Sprintf("it is through here in %s, in time for its deadline in %s: nothing is bought", span(g.HomeEnd), span(g.Deadline)), 0
+			return false, fmt.Sprintf("it is through here at %s, in time for its deadline at %s: nothing is bought", g.at(g.HomeEnd), g.at(g.Deadline)), 0
 		case g.HomeKnown:
-			return true, fmt.Sprintf("here it is through in %s, too late for its deadline in %s", span(g.HomeEnd), span(g.Deadline)), 0
+			return true, fmt.Sprintf("here it is through at %s, too late for its deadline at %s", g.at(g.HomeEnd), g.at(g.Deadline)), 0
 		case latest > p.Ahead:
-			return false, fmt.Sprintf("nobody knows when it starts here; for its deadline in %s it is early enough to buy in %s", span(g.Deadline), span(latest-p.Ahead)), latest - p.Ahead
+			return false, fmt.Sprintf("nobody knows when it starts here; for its deadline at %s it is early enough to buy at %s", g.at(g.Deadline), g.at(latest-p.Ahead)), latest - p.Ahead
 		}
-		return true, fmt.Sprintf("nobody knows when it starts here, and its deadline is in %s", span(g.Deadline)), 0
+		return true, fmt.Sprintf("nobody knows when it starts here, and its deadline is at %s", g.at(g.Deadline)), 0
 	}
 	over := ""
 	if g.HasDeadline {
-		over = fmt.Sprintf("its deadline was %s ago, which no price can mend; ", span(-g.Deadline))
+		over = fmt.Sprintf("its deadline was at %s, which no price can mend; ", g.at(g.Deadline))
 	}
 	if p.WaitOver <= 0 {
 		return false, over + "it has no deadline that nodes are bought for, and no wait is worth a price (burst.wait)", 0
@@ -168,17 +178,16 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 	if p.WaitGPUs > 0 && g.GPUs > p.WaitGPUs {
 		limit = scale(limit, float64(g.GPUs)/float64(p.WaitGPUs))
 	}
-	waits, told := g.Waited, fmt.Sprintf("has waited for %s", span(g.Waited))
+	waits, told := g.Waited, "waits until nobody knows when"
 	if g.HomeKnown {
 		waits = plus(waits, g.HomeStart)
 		told = fmt.Sprintf("will have waited for %s", span(waits))
 	}
 	if waits <= limit {
-		again = 0
 		if !g.HomeKnown {
 			again = limit - g.Waited
 		}
-		return false, fmt.Sprintf("%sit %s, and with %s it may wait for %s", over, told, gpus(g.GPUs), span(limit)), again
+		return false, fmt.Sprintf("%sit %s, and with %s it may wait for %s, until %s", over, told, gpus(g.GPUs), span(limit), g.at(limit-g.Waited)), again
 	}
 	return true, fmt.Sprintf("%sit %s, more than the %s that it may with %s", over, told, span(limit), gpus(g.GPUs)), 0
 }
@@ -230,15 +239,15 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 	case g.Budget >= 0 && v.Cost > g.Budget:
 		v.Against = fmt.Sprintf("it costs %s, and %s has %s left", money(v.Cost, g.Currency), g.BudgetOf, money(g.Budget, g.Currency))
 	case urgent && v.Market == model.MarketOnDemand && v.Late > g.Deadline-p.Margin:
-		v.Against = fmt.Sprintf("it would be through in %s, too late for the deadline in %s less %s", span(v.Late), span(g.Deadline), span(p.Margin))
+		v.Against = fmt.Sprintf("it would take %s, too late for the deadline at %s less %s", span(v.Late), g.at(g.Deadline), span(p.Margin))
 	case urgent && v.Market == model.MarketSpot && !stays(all) && v.Late > g.Deadline-p.Margin:
-		v.Against = fmt.Sprintf("it would be through in %s, too late for the deadline in %s", span(v.Late), span(g.Deadline))
+		v.Against = fmt.Sprintf("it would take %s, too late for the deadline at %s", span(v.Late), g.at(g.Deadline))
 	case urgent && v.Market == model.MarketSpot && progress.MustStay():
 		v.Against = fmt.Sprintf("with %s of work left and %s to change nodes there is no time for nodes that may be taken away", span(progress.Left), span(progress.Change))
 	case urgent && g.Mode != model.BurstOnly && v.Market == model.MarketOnDemand && spotAway && v.Shares == "" && !progress.MustStay() && !even.Behind():
 		v.Against = fmt.Sprintf("spot nodes may come back, and it is not behind: %s of %s are done", span(g.Total-g.Work), span(g.Total))
 	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd:
-		v.Against = fmt.Sprintf("it would be through in %s, and here in %s", span(v.End), span(g.HomeEnd))
+		v.Against = fmt.Sprintf("it would take %s, and here it is through at %s", span(v.End), g.at(g.HomeEnd))
 	case !urgent && p.WaitPrice > 0 && g.HomeKnown && g.Mode != model.BurstOnly:
 		hours := (g.HomeEnd - v.End).Hours() * float64(g.GPUs)
 		if each := v.Cost / hours; each > p.WaitPrice {

@@ -1,0 +1,105 @@
+package core
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// What becomes of purchases that are not, or not any more, what was bought.
+func TestPurchasesThatFail(t *testing.T) {
+	tests := map[string]struct {
+		set       func(*model.Snapshot, *model.Purchase)
+		state     model.PurchaseState
+		reason    string
+		givenBack int
+	}{
+		"not there in time": {
+			func(s *model.Snapshot, p *model.Purchase) {
+				arrive(s, p, p.Names[0])
+				s.Now = p.ExpectBy.Add(time.Second)
+			},
+			model.PurchaseFailed, "1 of its 2 nodes were ready by", 2},
+		"with another model": {
+			func(s *model.Snapshot, p *model.Purchase) {
+				arrive(s, p, p.Names...)
+				for i := range s.Nodes[1].GPUs {
+					s.Nodes[1].GPUs[i].Model = "A100"
+				}
+				s.Now = p.ExpectBy.Add(time.Second)
+			}, model.PurchaseFailed, "1 of its 2 nodes were ready by", 2},
+		"a node was taken away": {
+			func(s *model.Snapshot, p *model.Purchase) { arrive(s, p, p.Names[0]); p.State = model.PurchasePresent },
+			model.PurchaseFailed, "-1 is gone, so what is left of it is given back", 2},
+		"its gang is no more": {
+			func(s *model.Snapshot, p *model.Purchase) { s.Jobs = s.Jobs[:1] }, model.PurchaseGiving, "m is no more", 2},
+		"its gang fits here now": {
+			func(s *model.Snapshot, p *model.Purchase) { s.Jobs, s.Allocs = s.Jobs[1:], nil }, model.PurchaseGiving, "m starts elsewhere", 2},
+		"its gang does not start": {
+			func(s *model.Snapshot, p *model.Purchase) {
+				arrive(s, p, p.Names...)
+				p.State, s.Jobs[1].Hold, s.Now = model.PurchasePresent, "on hold", p.ExpectBy.Add(16*time.Minute)
+			}, model.PurchaseGiving, "m has not started on it", 2},
+		"its money is spent": {
+			func(s *model.Snapshot, p *model.Purchase) {
+				arrive(s, p, p.Names...)
+				p.State, p.Started = model.PurchasePresent, testNow
+				s.Jobs[1].Budget, p.Billed, s.Now = 10, testNow, testNow.Add(2*time.Hour)
+				s.Jobs[1].State, s.Jobs[1].Started = model.StateRunning, testNow
+				for i, name := range p.Names {
+					s.Jobs[1].Members = append(s.Jobs[1].Members, model.Member{Group: "g0", Index: i, Rank: i, Node: "id-" + name, GPUs: []string{"id-" + name + ".0", "id-" + name + ".1", "id-" + name + ".2", "id-" + name + ".3"}})
+				}
+			}, model.PurchaseGiving, "its budget (caravan_budget) is spent", 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, "b1 r1 n1 aaaa\nb1 r1 n2 aaaa")
+			submit(t, s, "m 2x4 runs:2h")
+			s.Jobs[0].Duration = 9 * time.Hour
+			s.Burst = model.Burst{Currency: "EUR", Pools: []model.BuyPool{buyPool("eu", 4)}}
+			s.Nodes = s.Nodes[:0:0]
+			drawn := draw(t, "b1 r1 n1 aaaa\nb1 r1 n2 aaaa")
+			bursts(s, "m", func(j *model.Job) { j.Deadline, j.Checkpoint = testNow.Add(4*time.Hour), time.Hour })
+			s.Nodes = drawn.Nodes
+			record(s, plan(t, s, Policy{}))
+			p := &s.Burst.Bought[0]
+			home := s.Nodes
+			s.Nodes = nil
+			test.set(s, p)
+			s.Nodes = append(s.Nodes, home...)
+			out := plan(t, s, Policy{})
+			u := out.Demand.Uses[0]
+			if u.State != test.state || !strings.Contains(u.Why, test.reason) || len(out.Demand.GiveBack) != test.givenBack {
+				t.Errorf("use = %+v, %d given back; want %s, %q, %d", u, len(out.Demand.GiveBack), test.state, test.reason, test.givenBack)
+			}
+			if len(out.Demand.Buy) > 0 && out.Demand.Buy[0].Pool == "eu" && test.state == model.PurchaseFailed && u.Reason == "" {
+				t.Errorf("bought again without a reason: %+v", out.Demand.Buy)
+			}
+		})
+	}
+}
+
+// What a gang is told that waits stays the same while nothing changes but the time:
+// else every look would be news.
+func TestBurstReasonsAreStable(t *testing.T) {
+	s := draw(t, "b1 r1 n1 aaaa")
+	submit(t, s, "m 1x4 runs:2h\nn 1x4 runs:2h\no 9x4 runs:2h")
+	s.Burst = model.Burst{Currency: "EUR", Pools: []model.BuyPool{buyPool("eu", 4)}}
+	s.Jobs[0].Duration, s.Jobs[0].Started = time.Hour, testNow
+	bursts(s, "m", func(j *model.Job) { j.Deadline = testNow.Add(9 * time.Hour) })
+	bursts(s, "n", nil)
+	bursts(s, "o", func(j *model.Job) { j.Deadline = testNow.Add(time.Hour) })
+	policy := Policy{}
+	policy.Burst.WaitOver = 30 * time.Hour
+	first := plan(t, s, policy)
+	s.Now = testNow.Add(7 * time.Minute)
+	second := plan(t, s, policy)
+	for i := range first.Decisions {
+		a, b := first.Decisions[i].Reason, second.Decisions[i].Reason
+		if a != b || first.Decisions[i].Detail.Burst == nil {
+			t.Errorf("told first %q\nand later %q", a, b)
+		}
+	}
+}
