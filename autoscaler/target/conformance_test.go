@@ -83,7 +83,7 @@ func TestErrorsOnEveryCall(t *testing.T) {
 		set(false)
 	}
 	for what, answer := range map[string]string{"no leader": `""`, "an error": `No cluster leader`} {
-		r.cluster.Fail(func(q *http.Request) (int, string) {
+		r.stand.Fail(func(q *http.Request) (int, string) {
 			if q.URL.Path != "/v1/status/leader" {
 				return 0, ""
 			}
@@ -96,7 +96,7 @@ func TestErrorsOnEveryCall(t *testing.T) {
 		if s := r.status(l); s.Ready || !strings.Contains(s.Meta[target.MetaWhy], "hold") {
 			t.Errorf("Nomad: %s: status is %+v, want it not ready", what, s)
 		}
-		r.cluster.Fail(nil)
+		r.stand.Fail(nil)
 	}
 	main := filepath.Join(r.dir, "main.tf")
 	whole, err := os.ReadFile(main)

@@ -20,7 +20,7 @@ const notesName = "notes"
 
 var (
 	// errUnderWay says that the pool's last pass has not ended.
-	errUnderWay = errors.New("the pool is being scaled: the next evaluation asks again")
+	errUnderWay = errors.New("the pool is being scaled")
 	// ErrHold says that everything stays as it is since somebody cannot be asked.
 	ErrHold = errors.New("hold")
 )
@@ -98,7 +98,10 @@ func (j *job) wants(ctx context.Context) (burstapi.Pool, error) {
 
 // pass does what is due now.
 func (j *job) pass(ctx context.Context, now func() time.Time, o order) (outcome, error) {
-	if !j.worker.pass.TryLock() {
+	// What a policy asks for waits for the pass before it; nobody waits for another.
+	if o.count != noCount {
+		j.worker.pass.Lock()
+	} else if !j.worker.pass.TryLock() {
 		return outcome{}, errUnderWay
 	}
 	defer j.worker.pass.Unlock()

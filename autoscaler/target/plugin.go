@@ -191,7 +191,7 @@ func (p *Plugin) Scale(action sdk.ScalingAction, config map[string]string) error
 	}
 	out, err := j.pass(context.Background(), p.now, order{count: count, floor: floor, dry: dry, allowed: allowed(action)})
 	switch {
-	case errors.Is(err, errUnderWay) || errors.Is(err, terraform.ErrBusy):
+	case errors.Is(err, terraform.ErrBusy):
 		return sdk.NewTargetScalingNoOpError("%v", err)
 	case err != nil:
 		return fmt.Errorf("scale pool %s: %w", j.pool.Name, err)

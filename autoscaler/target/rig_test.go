@@ -32,6 +32,7 @@ import (
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devjoin"
 	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/burstapi"
 )
 
@@ -170,7 +171,8 @@ func purchase(id string, names ...string) burstapi.Purchase {
 // rig is a pool with all that belongs to it.
 type rig struct {
 	t       *testing.T
-	cluster *devnomad.Cluster
+	cluster devcluster.Cluster
+	stand   *devnomad.Cluster // the same, where it is the stand-in
 	planner *planner
 	dir     string
 	config  map[string]string // of the plugin
@@ -183,6 +185,7 @@ type rigOptions struct {
 	joinTimeout string
 	vars        map[string]any // of the local module
 	noPlanner   bool
+	nomad       string // the real one's program; "" is the stand-in
 }
 
 func newRig(t *testing.T, o rigOptions) *rig {
@@ -190,16 +193,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if !terraform.HasBinary() {
 		t.Skip("no terraform and no tofu on the PATH: nodes cannot be made")
 	}
-	c, err := devnomad.StartWith(t.Context(), devcluster.Spec{}, devnomad.Options{LostAfter: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	r := &rig{t: t, cluster: c, planner: newPlanner(t), dir: t.TempDir()}
+	r := &rig{t: t, planner: newPlanner(t), dir: t.TempDir()}
+	c := r.startCluster(o.nomad)
 	if err := os.CopyFS(r.dir, os.DirFS("../terraform/modules/local")); err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +248,27 @@ pool "p" {
 	r.policy = map[string]string{target.KeyPool: "p", sdk.TargetConfigKeyDrainDeadline: "20s", sdk.TargetConfigKeyClass: "burst", "node_purge": "true"}
 	t.Cleanup(r.killAll)
 	return r
+}
+
+// startCluster starts a cluster without nodes.
+func (r *rig) startCluster(nomad string) devcluster.Cluster {
+	r.t.Helper()
+	var err error
+	if nomad != "" {
+		r.cluster, err = nomadproc.Start(r.t.Context(), nomad, devcluster.Spec{})
+	} else {
+		r.stand, err = devnomad.StartWith(r.t.Context(), devcluster.Spec{}, devnomad.Options{LostAfter: 100 * time.Millisecond})
+		r.cluster = r.stand
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := r.cluster.Stop(); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return r.cluster
 }
 
 // killAll ends what a failed test may have left.
