@@ -341,14 +341,6 @@ func (c *cycle) tellStop(j *model.Job, last *yielder, p model.Preemption, m *mad
 // queuedAgain ends the reason of a gang that has nowhere else to go at once.
 const queuedAgain = "; it is queued again"
 
-// sinceWhat says from when on work is lost.
-func (v *yielder) sinceWhat() string {
-	if v.saved {
-		return "its checkpoint"
-	}
-	return "its start"
-}
-
 // tellMade says what a gang waits for that has a place for which others leave.
 func (c *cycle) tellMade(g *gang, m made, w *wait) {
 	lo, hi := m.result.Placed[0].Node, m.result.Placed[0].Node

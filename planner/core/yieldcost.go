@@ -87,3 +87,11 @@ func costText(cost model.Cost, since string) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// sinceWhat says from when on work is lost.
+func (v *yielder) sinceWhat() string {
+	if v.saved {
+		return "its checkpoint"
+	}
+	return "its start"
+}
