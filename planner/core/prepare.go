@@ -34,8 +34,10 @@ type Prepared struct {
 	policy Policy
 	levels []string
 	queues []model.Queue
-	// past is what jobs that have ended have had.
-	past *queue.Past
+	// demands are what jobs that have ended have had, past the same in order; nil: to
+	// be put in order.
+	demands []float64
+	past    *queue.Past
 	// regions are what is known of regions.
 	regions []model.Region
 	// burst is where nodes can be bought, and fits on how many of a pool's a job fits.
@@ -164,7 +166,8 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
-	p.levels, p.queues, p.past, p.regions = s.Levels, s.Queues, queue.NewPast(s.History.Demands), s.Regions
+	p.levels, p.queues, p.regions = s.Levels, s.Queues, s.Regions
+	p.demands, p.past = s.History.Demands, nil
 	p.setBurst(&s.Burst)
 	p.apart, p.apartNodes = slices.Clone(s.Reservations), nil
 	slices.SortFunc(p.apart, func(a, b model.Reservation) int { return strings.Compare(a.Name, b.Name) })

@@ -26,6 +26,9 @@ func (c *cycle) stand() {
 	if discipline == nil {
 		return
 	}
+	if c.past == nil {
+		c.past = queue.NewPast(c.demands)
+	}
 	s := queue.Situation{Now: c.now, Past: c.past, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs))}
 	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
 	c.stands = c.scratch.standings(len(c.jobs))
