@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
@@ -27,7 +28,8 @@ type Options struct {
 	// Version is the program's: another one's results do not count.
 	Version string
 	Workers int
-	// Progress is told how many jobs are done of how many; nil: nobody is.
+	// Progress is told how many jobs are done of how many, by one run at a time; nil:
+	// nobody is.
 	Progress func(done, total int)
 }
 
@@ -154,7 +156,12 @@ func Run(ctx context.Context, o Options) ([]Played, error) {
 		}
 		before := done
 		if o.Progress != nil {
-			c.Progress = func(now int) { o.Progress(before+now, total) }
+			var one sync.Mutex
+			c.Progress = func(now int) {
+				one.Lock()
+				defer one.Unlock()
+				o.Progress(before+now, total)
+			}
 		}
 		if err := o.play(ctx, &out[i], c); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Cells[i].ID, err)
