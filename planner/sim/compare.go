@@ -35,7 +35,8 @@ func Policies() []string {
 }
 
 // PolicyOf is the planner's policy of a name, as an operator would turn it on:
-// orders that take turns may stop who runs. What is written behind the name turns
+// orders that are nothing without it may stop who runs. The default order may not
+// unless that is said, as in the planner's configuration. What is written behind the name turns
 // more on or off: "sjf+easy", "fifo+conservative+preempt", "caravan+no-backfill".
 func PolicyOf(name string) (core.Policy, error) {
 	name, more, _ := strings.Cut(name, "+")
@@ -46,7 +47,7 @@ func PolicyOf(name string) (core.Policy, error) {
 	case !slices.Contains(queue.Orders(), name):
 		return p, fmt.Errorf("%w: policy %q: want one of %s", ErrSetup, name, strings.Join(Policies(), ", "))
 	}
-	p.Preempt.Enabled, p.Preempt.MinRunTime = p.Preemptive(), minRun
+	p.Preempt.Enabled, p.Preempt.MinRunTime = p.Preemptive() && name != queue.OrderCaravan, minRun
 	if more == "" {
 		return p, nil
 	}

@@ -22,13 +22,17 @@ const (
 
 // The names of policies that the document speaks of.
 const (
-	caravan  = "caravan"
-	backfill = "backfill"
+	caravan    = "caravan"
+	preempting = "caravan+preempt"
+	backfill   = "backfill"
 )
 
-// Compared are the four policies of the comparison. The others are compared with
-// the first.
-var compared = []string{sim.PolicyKube, sim.PolicyGang, backfill, caravan}
+// Compared are the policies of the comparison: the baselines, and then Caravan's
+// own, which are compared with these.
+var (
+	ours     = []string{caravan, preempting}
+	compared = append([]string{sim.PolicyKube, sim.PolicyGang, backfill}, ours...)
+)
 
 // Cell is one comparison: some policies on one trace and one cluster.
 type Cell struct {
@@ -125,7 +129,7 @@ func Cells(quick bool) []Cell {
 	for _, factor := range []float64{0, 1, 4} {
 		add(KindRestart, fmt.Sprintf("%g", factor), func(c *Cell) {
 			middle(c)
-			c.Restart, c.Policies = factor, []string{backfill, caravan, "las", "caravan+preempt"}
+			c.Restart, c.Policies = factor, []string{backfill, caravan, "las", preempting}
 		})
 	}
 	for _, trace := range []string{sizes[1].trace, synthetic} {
@@ -142,5 +146,5 @@ func Cells(quick bool) []Cell {
 
 // ablations are the default policy and what is left of it without one part.
 func ablations() []string {
-	return []string{caravan, "caravan+no-backfill", "caravan+easy", "caravan+no-passing", "caravan+no-elastic", "caravan+preempt", "caravan+defrag", "fifo+conservative", "sjf+conservative", "caravan@no-estimates"}
+	return []string{caravan, "caravan+no-backfill", "caravan+easy", "caravan+no-passing", "caravan+no-elastic", preempting, "caravan+defrag", "fifo+conservative", "sjf+conservative", "caravan@no-estimates"}
 }

@@ -70,8 +70,9 @@ func (p *page) setup(all []Played, quick bool) {
 - *Estimates*: run time × lognormal (σ = 1), the same for every policy. *Jobs* are rigid, but for
   the rows that say otherwise. No failures.
 - *Decisions*: at most one in 30 s, for every policy.
-- *Policies*: %s. The first two are what clusters run without Caravan, backfill
-  is EASY by the planner's own code.
+- *Policies*: %s. The first two are
+  what clusters run without Caravan, backfill is EASY by the planner's own code. caravan is the
+  default, which stops nobody; with +preempt it may, as with preempt.enabled = true.
 - *Intervals* are 95 %% confidence intervals of the mean of paired differences, seed by seed.
 `, headlineLoad, "`"+strings.Join(compared, "`, `")+"`")
 	p.say("What rests on a modelling choice: how much slower a gang is when spread out (one formula\nfor each class of work; jobs without a class count as fine-tuning), that no job fails,\nand that Kubernetes gives a partial gang up after %d minutes.\n", int(sim.KubeTimeout/60))
@@ -86,9 +87,9 @@ func (p *page) setup(all []Played, quick bool) {
 	p.table(rows)
 }
 
-// headline is the comparison of the four policies.
+// headline is the comparison of the policies.
 func (p *page) headline(all []Played) {
-	p.say("## The four policies\n")
+	p.say("## The policies\n")
 	p.say("Means over the seeds. *Stranded* is fillable and fragmented together; the last row of\neach table is what no schedule can exceed, or go below.\n")
 	for _, c := range kind(all, KindHeadline, KindTraces) {
 		p.say("**%s**\n", c.Cell.name())
@@ -96,15 +97,15 @@ func (p *page) headline(all []Played) {
 	}
 	p.say("### Differences\n")
 	keys := []string{"utilisation_productive", "jct_mean_s", "jct_p99_s", "jct_p999_s", "jct_max_s", "jct_gpu_weighted_s", "queue_p95_s"}
-	for _, other := range []string{sim.PolicyKube, backfill} {
-		rows := [][]string{{"caravan against " + other}}
+	for _, pair := range [][2]string{{caravan, sim.PolicyKube}, {caravan, backfill}, {preempting, sim.PolicyKube}, {preempting, backfill}} {
+		rows := [][]string{{pair[0] + " against " + pair[1]}}
 		for _, key := range keys {
 			rows[0] = append(rows[0], figureOf(key).name)
 		}
 		for _, c := range kind(all, KindHeadline, KindTraces) {
 			row := []string{c.Cell.name()}
 			for _, key := range keys {
-				row = append(row, c.change(caravan, other, key))
+				row = append(row, c.change(pair[0], pair[1], key))
 			}
 			rows = append(rows, row)
 		}

@@ -9,24 +9,38 @@ import (
 	"github.com/caravan-sched/caravan/planner/sim"
 )
 
-// loss is where the default policy is worse than another one.
+// loss is where one of Caravan's policies is worse than a baseline.
 type loss struct {
-	cell, key, other string
-	is, was          float64
-	by               sim.Interval
+	cell, key, policy, other string
+	is, was                  float64
+	by                       sim.Interval
 }
 
-// because says why the default policy can be worse on a metric.
-var because = map[string]string{
-	"utilisation_productive":  "gangs that wait have their nodes reserved from when they are thought to start; what runs less long than estimated leaves gaps before it that nothing fits",
-	"jct_mean_s":              "a policy that never keeps nodes for large gangs lets more small jobs through, whom the mean counts most, at the cost of the large ones",
-	"jct_p99_s":               "the longest jobs are due last: each is passed by those that came before it was due",
-	"jct_p999_s":              "the very longest jobs are passed by all that are due before them",
-	"jct_max_s":               "one job decides it: the longest, or largest, is passed by those that are due before it",
-	"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones that are due sooner",
-	"queue_p95_s":             "whoever waits longest waits for a reservation made by estimates that are off by a factor of e one time in three",
-	"interactive_start_p95_s": "nobody is stopped for a job of one GPU: it starts when a GPU is free that no reservation needs",
-	stranded:                  "nodes that are kept for a gang count as stranded while a smaller job that waits would fit on them",
+// because says why a policy can be worse on a metric, by default and
+// with preemption.
+var because = map[string]map[string]string{
+	caravan: {
+		"utilisation_productive":  "gangs that wait have their nodes reserved from when they are thought to start; what runs less long than estimated leaves gaps before it that nothing fits",
+		"jct_mean_s":              "a policy that never keeps nodes for large gangs lets more small jobs through, whom the mean counts most, at the cost of the large ones",
+		"jct_p99_s":               "long jobs are passed by short ones until they are due, and the longest are due last",
+		"jct_p999_s":              "the very longest jobs are passed by short ones and by all that are due before them",
+		"jct_max_s":               "one job decides it: the longest, or largest, is passed by short ones and by those that are due before it",
+		"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones",
+		"queue_p95_s":             "whoever waits longest waits for a reservation made by estimates that are off by a factor of e one time in three",
+		"interactive_start_p95_s": "nobody is stopped for a job of one GPU: it starts when a GPU is free that no reservation needs",
+		stranded:                  "nodes that are kept for a gang count as stranded while a smaller job that waits would fit on them",
+	},
+	preempting: {
+		"utilisation_productive":  "who gives way loads its state again when it goes on, and that is no work that counts",
+		"jct_mean_s":              "long jobs go by age among themselves, where the mean would have the shortest of them first, and who gives way loads its state again",
+		"jct_p99_s":               "long jobs are passed by short ones until they are due, and give way to them while they run",
+		"jct_p999_s":              "the very longest jobs are passed by short ones and by all that are due before them, and give way to them while they run",
+		"jct_max_s":               "one job decides it: the longest, or largest, is passed by short ones and by those that are due before it, and gives way to them",
+		"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones, and give way to them",
+		"queue_p95_s":             "long jobs wait until there are GPUs that nobody shorter, older or due has a right to",
+		"interactive_start_p95_s": "a job of one GPU waits while those that are due or shorter have all GPUs, and until one that has run for five minutes gives way",
+		stranded:                  "GPUs are free for up to half a minute, until the next decision, each time somebody ends; and for who has waited for 12 hours nodes are kept, too",
+	},
 }
 
 // losses lists them, the worst first.
@@ -35,49 +49,55 @@ func (p *page) losses(all []Played) {
 	var list []loss
 	cells := kind(all, KindHeadline, KindTraces)
 	for i := range cells {
-		list = append(list, cells[i].losses()...)
+		for _, policy := range ours {
+			list = append(list, cells[i].losses(policy)...)
+		}
 	}
 	if len(list) == 0 {
 		p.say("Nowhere, by more than 2 %% and beyond the 95 %% interval of the paired difference.\n")
 	} else {
-		p.say("All metrics on which another of the policies is better by more than 2 %% (of stranded GPUs and\nutilisation: half a point), beyond the 95 %% interval of the paired difference; the best one each time.\n")
+		p.say("All metrics on which a baseline is better by more than 2 %% (of stranded GPUs and\nutilisation: half a point), beyond the 95 %% interval of the paired difference; the best one each time.\n")
 		slices.SortStableFunc(list, func(a, b loss) int { return cmp.Compare(b.by.Mean, a.by.Mean) })
-		rows := [][]string{{"comparison", "metric", "caravan", "better", "difference"}}
-		keys := map[string]bool{}
+		rows := [][]string{{"comparison", "policy", "metric", "is", "better", "difference"}}
+		lost := map[[2]string]bool{}
 		for _, l := range list {
 			f := figureOf(l.key)
-			keys[l.key] = true
-			rows = append(rows, []string{l.cell, f.name, f.text(l.is), fmt.Sprintf("%s: %s", l.other, f.text(l.was)), fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*l.by.Mean, 100*l.by.Low, 100*l.by.High)})
+			lost[[2]string{l.policy, l.key}] = true
+			rows = append(rows, []string{l.cell, l.policy, f.name, f.text(l.is), fmt.Sprintf("%s: %s", l.other, f.text(l.was)), fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*l.by.Mean, 100*l.by.Low, 100*l.by.High)})
 		}
 		p.table(rows)
-		for _, f := range figures {
-			if keys[f.key] {
-				p.say("- *%s*: %s.", f.name, because[f.key])
+		for _, policy := range ours {
+			for _, f := range figures {
+				if lost[[2]string{policy, f.key}] {
+					p.say("- *%s*, `%s`: %s.", f.name, policy, because[policy][f.key])
+				}
 			}
 		}
 		p.say("")
 	}
-	worst := worstParts(cells)
-	if len(worst) == 0 {
-		p.say("No size class and no tenant with 100 jobs or more has a mean completion time above 1.05 times\nits own under `backfill`.\n")
-		return
+	for _, policy := range ours {
+		worst := worstParts(cells, policy)
+		if len(worst) == 0 {
+			p.say("By `%s` no size class and no tenant with 100 jobs or more has a mean completion time above\n1.05 times its own under `backfill`.\n", policy)
+			continue
+		}
+		p.say("Size classes and tenants with 100 jobs or more whose mean completion time by `%s` is above\n1.05 times their own under `backfill`: %s.\n", policy, strings.Join(worst, "; "))
 	}
-	p.say("Size classes and tenants with 100 jobs or more whose mean completion time is above 1.05 times\ntheir own under `backfill`: %s.\n", strings.Join(worst, "; "))
 }
 
-// losses are those of one comparison.
-func (p *Played) losses() []loss {
+// losses are a policy's in one comparison.
+func (p *Played) losses(policy string) []loss {
 	var out []loss
 	for _, f := range figures {
-		if because[f.key] == "" {
+		if because[policy][f.key] == "" {
 			continue
 		}
 		var found loss
 		for _, other := range p.Cell.Policies {
-			if other == caravan {
+			if slices.Contains(ours, other) {
 				continue
 			}
-			d := sim.Paired(p.values(caravan, f.key), p.values(other, f.key))
+			d := sim.Paired(p.values(policy, f.key), p.values(other, f.key))
 			base := p.mean(other, f.key)
 			if f.more {
 				d = sim.Interval{Mean: -d.Mean, Low: -d.High, High: -d.Low}
@@ -90,7 +110,7 @@ func (p *Played) losses() []loss {
 				continue
 			}
 			if by := d.Mean / base; by > found.by.Mean {
-				found = loss{p.Cell.name(), f.key, other, p.mean(caravan, f.key), base, sim.Interval{Mean: by, Low: d.Low / base, High: d.High / base}}
+				found = loss{p.Cell.name(), f.key, policy, other, p.mean(policy, f.key), base, sim.Interval{Mean: by, Low: d.Low / base, High: d.High / base}}
 			}
 		}
 		if found.other != "" {
@@ -135,12 +155,12 @@ func (p *Played) shares(policy string) (names []string, out map[string]share) {
 // enough is how many jobs a class must have for its figure to count.
 const enough = 100
 
-// worstParts are the classes that are worse off than under backfill.
-func worstParts(cells []Played) []string {
+// worstParts are the classes that are worse off by a policy than under backfill.
+func worstParts(cells []Played, policy string) []string {
 	var out []string
 	for i := range cells {
 		names, was := cells[i].shares(backfill)
-		_, is := cells[i].shares(caravan)
+		_, is := cells[i].shares(policy)
 		for _, name := range names {
 			a, b := is[name], was[name]
 			if b.jobs >= enough && a.jobs > 0 && a.sum/float64(a.jobs) > 1.05*b.sum/float64(b.jobs) {

@@ -23,7 +23,7 @@ type studyFlags struct {
 }
 
 func (f *studyFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.compare, "compare", false, "compare four policies on the ITP traces and synthetic gangs, on 64 to 4,096 GPUs; takes up to an hour on two cores and goes on where it was stopped")
+	cmd.Flags().BoolVar(&f.compare, "compare", false, "compare five policies on the ITP traces and synthetic gangs, on 64 to 4,096 GPUs; takes up to an hour on two cores and goes on where it was stopped")
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "with --compare: fewer days and jobs, and two seeds: some minutes")
 	cmd.Flags().StringVar(&f.traces, "trace-dir", "itp-2021", "with --compare: `directory` with the ITP traces, cluster02.csv.gz to cluster10.csv.gz")
 	cmd.Flags().StringVar(&f.out, "out", "compare", "with --compare: `directory` for the results of each comparison")
