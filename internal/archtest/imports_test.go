@@ -39,6 +39,7 @@ var layers = []layer{
 	{prefix: "planner/rewrite", allowed: []string{"planner/core/model", "planner/gangspec"}, forbidden: impure},
 	{prefix: "planner/record", allowed: []string{"planner/burstapi", "planner/core/model"}},
 	{prefix: "planner/purchases", allowed: []string{"planner/core/burst", "planner/core/model", "planner/burstapi"}, forbidden: impure},
+	{prefix: "planner/carbon", allowed: nil, stdOnly: true},
 	{prefix: "planner/burstapi", allowed: nil, stdOnly: true},
 	{prefix: "autoscaler/pool", allowed: nil},
 	{prefix: "autoscaler/terraform", allowed: nil},

@@ -26,6 +26,8 @@ type fileBurst struct {
 	MaxPricePerHour *float64   `hcl:"max_price_per_hour,optional"`
 	CarbonPrice     *float64   `hcl:"carbon_price,optional"`
 	ComeHome        *bool      `hcl:"come_home,optional"`
+
+	Carbon *fileCarbon `hcl:"carbon,block"`
 }
 
 type fileWaits struct {
@@ -63,6 +65,7 @@ func (l *loader) mergeBurst(c *Config, f *fileBurst) {
 		if f.ComeHome != nil {
 			p.StayAway = !*f.ComeHome
 		}
+		l.mergeCarbon(c, f.Carbon)
 	}
 	c.Policy.Burst = p
 }
@@ -111,6 +114,7 @@ func (l *loader) loadPools(c *Config, read func(string) ([]byte, error)) {
 		}
 	}
 	c.Burst.Pools = pools
+	l.checkZones(c)
 }
 
 // BuyPools are the pools as decisions see them, for a cluster with such levels.

@@ -100,6 +100,8 @@ type Policy struct {
 type Burst struct {
 	// Pools is the pools file; nil: nothing is bought.
 	Pools *pool.File
+	// Carbon is where the figures for CO2 are from; nil: from the pools file alone.
+	Carbon *CarbonSource
 }
 
 // Admission is how a decided placement is carried out.

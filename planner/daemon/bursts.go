@@ -36,6 +36,8 @@ type bursts struct {
 	damaged string
 	// told is what was last decided, and on what.
 	told *toldDemand
+	// carbon is where newer figures for CO2 are from than the pools file's.
+	carbon carbons
 }
 
 type toldDemand struct {
@@ -52,16 +54,18 @@ func (b *bursts) configure(c *config.Config) {
 	defer b.mu.Unlock()
 	b.pools = c.Burst.BuyPools(c.LevelNames())
 	b.coolDown = c.Policy.Burst.WithDefaults().CoolDown
+	b.carbon.configure(&c.Burst)
 }
 
 // at is what a decision is told.
 func (b *bursts) at(now time.Time) model.Burst {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	pools := b.carbon.update(b.pools, now)
 	if b.book == nil {
-		return b.pools
+		return pools
 	}
-	out := b.book.Burst(b.pools, now)
+	out := b.book.Burst(pools, now)
 	if b.damaged != "" {
 		out.Hold = b.damaged
 	}

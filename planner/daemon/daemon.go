@@ -137,6 +137,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.loop(ctx) })
 	wg.Go(func() { d.watchRights(ctx) })
 	wg.Go(func() { d.watchSharing(ctx) })
+	wg.Go(func() { d.watchCarbon(ctx) })
 	if !d.cfg.ObserveOnly {
 		wg.Go(func() {
 			d.leader.elect(ctx, d.lock, d.cfg.Listen.Advertise, d.log.Named("leader"), func() { d.poke(true) })

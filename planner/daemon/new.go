@@ -50,6 +50,7 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 	for _, o := range options {
 		o(d)
 	}
+	d.bursts.carbon.now, d.bursts.carbon.anew = d.now, make(chan struct{}, 1)
 	records := record.NewStore(client, cfg.State.Namespace)
 	d.stores = map[string]*record.Store{cfg.Nomad.Region: records}
 	parts := []regional{{name: cfg.Nomad.Region, client: client, nobody: nobody, records: records}}
