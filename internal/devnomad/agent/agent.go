@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,11 +34,12 @@ type Config struct {
 	Fail func(*http.Request) (status int, body string)
 	// Token is the management token; "" turns ACLs off.
 	Token string
-	// Region is the servers' own, and Regions are all that they know, themselves
-	// included.
+	// Region is the servers' own, "" for "global", and Regions are all that they
+	// know, themselves included; nil for that one.
 	Region  string
 	Regions func() []string
-	// Forward is the API of another region's servers; false: no path leads there.
+	// Forward is the API of another region's servers; false: no path leads there. nil
+	// is that always.
 	Forward func(region string) (http.Handler, bool)
 }
 
@@ -50,6 +52,13 @@ type Agent struct {
 
 // New returns the API's handler.
 func New(cfg Config) *Agent {
+	cfg.Region = cmp.Or(cfg.Region, api.GlobalRegion)
+	if cfg.Regions == nil {
+		cfg.Regions = func() []string { return []string{cfg.Region} }
+	}
+	if cfg.Forward == nil {
+		cfg.Forward = func(string) (http.Handler, bool) { return nil, false }
+	}
 	a := &Agent{cfg: cfg, mux: http.NewServeMux(), acl: newACL(cfg.Token, cfg.Server.Now())}
 	a.routeJobs()
 	a.routeNodes()
