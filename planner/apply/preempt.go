@@ -132,7 +132,7 @@ func (j *job) noteGiven(step *Step, p model.Preemption, leave []trouble) {
 	}
 	seen := map[model.Preempted]bool{}
 	for _, t := range leave {
-		gave := model.Preempted{At: j.now(), Namespace: p.For.Namespace, By: p.For.ID, Returned: p.Returned, Moved: p.Action == model.ActionMove}
+		gave := model.Preempted{At: j.now(), Namespace: p.For.Namespace, By: p.For.ID, ByGroup: p.ForGroup, Returned: p.Returned, Moved: p.Action == model.ActionMove}
 		switch j.m.Model.Gang {
 		case model.GangGroup:
 			gave.Group = t.member.Member.Group

@@ -23,7 +23,7 @@ func contend(f *fakeNomad, v *observe.View, leave func(model.Member) bool) *mode
 	if !ok || !waits || low.Record == nil || high.Record == nil || high.Record.Phase != record.PhaseQueued {
 		return plan
 	}
-	p := model.Preemption{Namespace: "default", Job: "low", Action: model.ActionPreempt, For: model.JobName{Namespace: "default", ID: "high"}, Reason: "gives way to high"}
+	p := model.Preemption{Namespace: "default", Job: "low", Action: model.ActionPreempt, For: model.JobName{Namespace: "default", ID: "high"}, ForGroup: "b", Reason: "gives way to high"}
 	for _, s := range low.Members {
 		if leave(s.Member) {
 			p.Members = append(p.Members, s.Member)
@@ -45,12 +45,12 @@ func TestGiveWay(t *testing.T) {
 		wantStopped int
 		want        []model.Preempted
 	}{
-		"a gang":                     {"job", "batch", 1, all, 2, []model.Preempted{{By: "high"}}},
-		"a gang of a service":        {"job", "service", 1, all, 2, []model.Preempted{{By: "high"}}},
-		"never a part of a gang":     {"job", "batch", 1, func(m model.Member) bool { return m.Index == 0 }, 2, []model.Preempted{{By: "high"}}},
-		"one of two groups":          {"group", "batch", 2, func(m model.Member) bool { return m.Group == "v" }, 2, []model.Preempted{{By: "high", Group: "v"}}},
-		"all of its groups":          {"group", "service", 2, all, 4, []model.Preempted{{By: "high", Group: "w"}, {By: "high", Group: "v"}}},
-		"a member that stands alone": {"none", "batch", 1, func(m model.Member) bool { return m.Index == 1 }, 1, []model.Preempted{{By: "high", Group: "w", Index: 1}}},
+		"a gang":                     {"job", "batch", 1, all, 2, []model.Preempted{{By: "high", ByGroup: "b"}}},
+		"a gang of a service":        {"job", "service", 1, all, 2, []model.Preempted{{By: "high", ByGroup: "b"}}},
+		"never a part of a gang":     {"job", "batch", 1, func(m model.Member) bool { return m.Index == 0 }, 2, []model.Preempted{{By: "high", ByGroup: "b"}}},
+		"one of two groups":          {"group", "batch", 2, func(m model.Member) bool { return m.Group == "v" }, 2, []model.Preempted{{By: "high", ByGroup: "b", Group: "v"}}},
+		"all of its groups":          {"group", "service", 2, all, 4, []model.Preempted{{By: "high", ByGroup: "b", Group: "w"}, {By: "high", ByGroup: "b", Group: "v"}}},
+		"a member that stands alone": {"none", "batch", 1, func(m model.Member) bool { return m.Index == 1 }, 1, []model.Preempted{{By: "high", ByGroup: "b", Group: "w", Index: 1}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -98,6 +98,9 @@ type cycle struct {
 	// what is known of those for whom nobody may.
 	yield *yield
 	vain  vain
+	// early are the jobs that go before their turn for what others leave to groups of
+	// theirs, and those groups.
+	early map[jobKey][]string
 	// stands is how jobs stand in an order in which more than age counts.
 	stands *standings
 	// seats are the places kept for gangs that come back to theirs, and spares the

@@ -14,6 +14,8 @@ import (
 // made is how room is made for a gang.
 type made struct {
 	result place.Result
+	// group is that for which it is made, "" where a job is one gang.
+	group string
 	// now are gangs that this plan stops, later those that stop when some of
 	// them have, and going the jobs that are stopping already and in its place.
 	now, later []int
@@ -54,6 +56,10 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 			return made{result: r, going: y.goingFrom(r)}, true
 		}
 	}
+	if c.outOfTurn(j, g) {
+		now.State.Revert(mark)
+		return made{}, false
+	}
 	y.searches--
 	m, ok := c.displace(j, g)
 	now.State.Revert(mark)
@@ -73,6 +79,7 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 		return made{}, false
 	}
 	c.promise(j, g, m.result)
+	m.group = groupFor(j, g)
 	c.stop(j, &m)
 	clear(y.failed) // what they leave behind may be of use to others
 	return m, true
@@ -160,10 +167,6 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	m.result, ok = c.views[viewNow].Place(g.unit)
 	return m, ok
 }
-
-// onward is what it costs more, for each GPU, to displace who should run now: it
-// displaces somebody else in its turn.
-const onward = 4 * time.Hour
 
 // unpromised are holds without what somebody else is to have of them, or is kept
 // for others than a queue. They may be the same list.
@@ -299,7 +302,7 @@ func (c *cycle) stopGang(j *model.Job, parts []int, m *made) {
 	last := &y.gangs[parts[len(parts)-1]]
 	p := model.Preemption{
 		Namespace: last.job.Namespace, Job: last.job.ID, Action: model.ActionShrink,
-		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Returned: y.returned(parts), Benefit: m.saves,
+		For: model.JobName{Namespace: j.Namespace, ID: j.ID}, ForGroup: m.group, Returned: y.returned(parts), Benefit: m.saves,
 	}
 	for _, v := range parts {
 		part := &y.gangs[v]

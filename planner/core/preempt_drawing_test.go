@@ -121,7 +121,7 @@ func stopping(s *model.Snapshot, plan *model.Plan) *model.Snapshot {
 			if j.ID != p.Job || j.Namespace != p.Namespace {
 				continue
 			}
-			gave := model.Preempted{At: s.Now, Namespace: p.For.Namespace, By: p.For.ID, Returned: p.Returned}
+			gave := model.Preempted{At: s.Now, Namespace: p.For.Namespace, By: p.For.ID, ByGroup: p.ForGroup, Returned: p.Returned}
 			if gangOf(j) != model.GangJob {
 				gave.Group = p.Members[0].Group
 			}

@@ -301,6 +301,20 @@ func TestPreempt(t *testing.T) {
 			          b1 r1 n2 MMMM|MMMM`,
 			wantCodes: map[string]string{"M": "preempting"},
 		},
+		"what a job gets first brings no other group of it before its turn": {
+			cluster: `b1 r1 n1 aa
+			          b1 r1 n2 b##`,
+			running: `a 50 1h
+			          b 50 1h`,
+			// K keeps n2, so nobody gives way to M's second group; M goes first as soon
+			// as a gives way to its first one.
+			jobs: `K 1x3 priority:80
+			       M 1x2+1x1 gang:group priority:80`,
+			want: []string{"a to M"},
+			wantEnd: `b1 r1 n1 MM
+			          b1 r1 n2 b##`,
+			wantCodes: map[string]string{"K": "no_capacity", "M": "preempting"},
+		},
 		"members of no gang give way one by one": {
 			cluster: `b1 r1 n1 aaaa|aaaa
 			          b1 r1 n2 aaaa|aaaa`,

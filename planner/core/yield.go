@@ -260,41 +260,6 @@ func (c *cycle) noteStopping(y *yield) {
 	}
 }
 
-// promiseTime is for how long a job goes first after others have given way to it.
-const promiseTime = 15 * time.Minute
-
-// promisedFirst puts those first to whom others have given way and who have no
-// place yet. Else a gang ahead of them, for which nobody gives way, would move
-// to the nodes that have become free, and they would displace others again.
-func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
-	if !c.displaces() && !c.anySurplus() {
-		return list
-	}
-	promised := map[jobKey]bool{}
-	for _, j := range c.jobsOf(someGave) {
-		for _, gave := range j.Preempted {
-			if !gave.At.Before(j.Started) && c.now.Sub(gave.At) < promiseTime {
-				promised[jobKey{gave.Namespace, gave.By}] = true
-			}
-		}
-	}
-	if len(promised) == 0 {
-		return list
-	}
-	out := slices.Clone(list)
-	slices.SortStableFunc(out, func(a, b *model.Job) int {
-		switch x, y := promised[keyOf(a)], promised[keyOf(b)]; {
-		case x == y:
-			return 0
-		case x:
-			return -1
-		default:
-			return 1
-		}
-	})
-	return out
-}
-
 // isLeaving reports whether a holder will be gone soon.
 func isLeaving(j *model.Job, h *holder) bool {
 	return h.on != nil && h.on.Stopping || j != nil && j.State == model.StateStopping

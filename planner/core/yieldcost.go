@@ -95,3 +95,7 @@ func (v *yielder) sinceWhat() string {
 	}
 	return "its start"
 }
+
+// onward is what it costs more, for each GPU, to displace who should run now: it
+// displaces somebody else in its turn.
+const onward = 4 * time.Hour

@@ -223,7 +223,7 @@ func (p *planner) preempt(now float64, v *model.Preemption) ([]Action, error) {
 		return nil, fmt.Errorf("preempt %s: no such job", v.Job)
 	}
 	j := *p.jobs[i]
-	gave := model.Preempted{At: clock(now), Namespace: v.For.Namespace, By: v.For.ID, Returned: v.Returned, Moved: v.Action == model.ActionMove}
+	gave := model.Preempted{At: clock(now), Namespace: v.For.Namespace, By: v.For.ID, ByGroup: v.ForGroup, Returned: v.Returned, Moved: v.Action == model.ActionMove}
 	j.Preempted = append(slices.Clone(j.Preempted), gave)
 	if gave.Moved {
 		j.Moving = append(slices.Clone(j.Moving), model.Moving{At: gave.At, Until: gave.At.Add(time.Hour), Namespace: gave.Namespace, For: gave.By, Members: v.To})

@@ -166,6 +166,9 @@ type Preempted struct {
 	// Namespace and By name the job that it gave way to.
 	Namespace string `json:"namespace,omitempty"`
 	By        string `json:"by"`
+	// ByGroup is the group of that job that it gave way to, "" where that is one gang
+	// or it is not known.
+	ByGroup string `json:"by_group,omitempty"`
 	// Group is the gang that it was where groups are gangs; Group and Index name
 	// the member where members start one by one.
 	Group string `json:"group,omitempty"`

@@ -62,8 +62,10 @@ type Preemption struct {
 	// To is where the gang of an ActionMove starts again. The place is kept for it
 	// until then.
 	To []Member `json:"to,omitempty"`
-	// For names the job that the room is for.
-	For JobName `json:"for"`
+	// For names the job that the room is for, ForGroup its group where it is more
+	// than one gang.
+	For      JobName `json:"for"`
+	ForGroup string  `json:"for_group,omitempty"`
 	// Reason is a sentence for people, with the numbers.
 	Reason string `json:"reason"`
 	// Cost is what it is expected to lose.

@@ -65,7 +65,7 @@ var rules = map[string]kind{
 	"Reservation.Name": reservation, "Reservation.Kind": keep, "Reservation.Nodes": nodeID, "Reservation.Level": keep,
 	"Reservation.Domain": level, "Reservation.Queue": queuePath,
 	"JobName.Namespace": namespace, "JobName.ID": job,
-	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.Group": group,
+	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.ByGroup": group, "Preempted.Group": group,
 	"Division.GPU": gpu, "Division.Profiles": keep, "Division.State": keep, "Division.Why": hidden,
 	"Moving.Namespace": namespace, "Moving.For": job, "Moving.Group": group,
 	"Queue.Path": queuePath, "Queue.Guarantee KEY": keep, "Queue.Borrow KEY": keep, "Queue.PerUser KEY": keep,

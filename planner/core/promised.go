@@ -1,0 +1,105 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// promiseTime is for how long a job goes first after others have given way to it.
+const promiseTime = 15 * time.Minute
+
+// promisedFirst puts those first to whom others have given way and who have no
+// place yet. Else a gang ahead of them, for which nobody gives way, would move
+// to the nodes that have become free, and they would displace others again.
+func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
+	if !c.displaces() && !c.anySurplus() {
+		return list
+	}
+	given := c.givenWay()
+	if len(given) == 0 {
+		return list
+	}
+	promised, passes := map[jobKey]bool{}, false
+	c.early = map[jobKey][]string{}
+	for _, j := range list {
+		groups := c.promisedGroups(j, given[keyOf(j)])
+		promised[keyOf(j)] = len(groups) > 0
+		switch {
+		case len(groups) == 0:
+			passes = true
+		case passes:
+			c.early[keyOf(j)] = groups
+		}
+	}
+	out := slices.Clone(list)
+	slices.SortStableFunc(out, func(a, b *model.Job) int {
+		switch x, y := promised[keyOf(a)], promised[keyOf(b)]; {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return out
+}
+
+// givenWay are the groups of jobs for which others have given way of late and have
+// not started again.
+func (c *cycle) givenWay() map[jobKey][]string {
+	given := map[jobKey][]string{}
+	for _, j := range c.jobsOf(someGave) {
+		for _, gave := range j.Preempted {
+			if by := (jobKey{gave.Namespace, gave.By}); !gave.At.Before(j.Started) && c.now.Sub(gave.At) < promiseTime {
+				given[by] = append(given[by], gave.ByGroup)
+			}
+		}
+	}
+	return given
+}
+
+// promisedGroups are those groups of a job for which others have given way and that
+// have no place yet.
+func (c *cycle) promisedGroups(j *model.Job, given []string) (groups []string) {
+	if len(given) == 0 {
+		return nil
+	}
+	gangs := c.gangs(j)
+	for i := range gangs {
+		// A job that is one gang, or a record without a group, is about all of it.
+		name := gangs[i].groups[0].Name
+		if gangOf(j) == model.GangJob || slices.Contains(given, "") || slices.Contains(given, name) {
+			groups = append(groups, name)
+		}
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups)
+}
+
+// outOfTurn reports whether a gang is looked at before its turn, only because others
+// have given way to another gang of its job. It displaces nobody then: those whom
+// its job has passed may be ahead of it for the same room.
+func (c *cycle) outOfTurn(j *model.Job, g *gang) bool {
+	groups, early := c.early[keyOf(j)]
+	return early && !slices.Contains(groups, g.groups[0].Name)
+}
+
+// outOfTurnReason says so.
+func (c *cycle) outOfTurnReason(j *model.Job, g *gang) string {
+	if !c.outOfTurn(j, g) {
+		return ""
+	}
+	return "; nobody gives way to it before its turn, since the job goes first only with what others leave to " + strings.Join(c.early[keyOf(j)], ", ")
+}
+
+// groupFor names the group that room is made for, "" where a job is one gang.
+func groupFor(j *model.Job, g *gang) string {
+	if gangOf(j) == model.GangJob {
+		return ""
+	}
+	return g.groups[0].Name
+}
