@@ -176,9 +176,15 @@ func (j *job) leavable(t trouble) bool {
 }
 
 // survives says whether gangs can run on without these members and those that
-// they are being given.
+// they are being given, and without those that have failed meanwhile where the job
+// says that the others go on: they leave the gangs with these.
 func (j *job) survives(old []trouble, fresh func(observe.MemberState) bool) bool {
 	gone := map[rewrite.Place]bool{}
+	if j.onFailure() == gangspec.FailureContinue {
+		for _, t := range j.withDead(nil) {
+			gone[placeOf(t.member)] = true
+		}
+	}
 	for _, t := range old {
 		if !j.leavable(t) {
 			return false

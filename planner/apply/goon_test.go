@@ -213,6 +213,46 @@ func TestGrowthOntoAFailedMembersPlace(t *testing.T) {
 	}
 }
 
+// TestGrowthLosesMembersTwice: a node is lost while a gang grows, and another member
+// fails while that is taken back. Who is left goes on, if that is enough and the job
+// says so.
+func TestGrowthLosesMembersTwice(t *testing.T) {
+	for name, tt := range map[string]struct {
+		onFailure string
+		low       int
+		stays     bool
+	}{
+		"enough are left":             {"continue", 1, true},
+		"too few are left":            {"continue", 2, false},
+		"a failure concerns them all": {"restart", 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, 6)
+			job := elasticJob("batch", "job", 4, tt.low, 4)
+			job.Meta["caravan_on_failure"] = tt.onFailure
+			f.submit(job)
+			e := apply.NewExecutor(f.client, f, options())
+			grows := func(taken bool) func(*observe.View) bool {
+				return func(v *observe.View) bool {
+					m, _ := v.Job("default", "train")
+					return m.Record.Growth != nil && (m.Record.Growth.Undo != "") == taken
+				}
+			}
+			m, _ := run(t, f, e, "running", settledJob("train", 4)).Job("default", "train")
+			f.down[m.Members[3].Member.Node] = true
+			run(t, f, e, "it grows again", grows(false))
+			f.down[m.Members[0].Member.Node] = true
+			run(t, f, e, "that is taken back", grows(true))
+			f.failMember("1", "failed")
+			last := m.Members[2].Alloc.ID
+			run(t, f, e, "it is whole again", settledJob("train", 4))
+			if stays := f.running()[last] != ""; stays != tt.stays {
+				t.Errorf("the last one runs on: %v, want %v:\n%s", stays, tt.stays, strings.Join(f.log, "\n"))
+			}
+		})
+	}
+}
+
 // TestKeptSize: a gang that is to keep its size does not grow until its count
 // is set anew.
 func TestKeptSize(t *testing.T) {
