@@ -141,7 +141,7 @@ func Cells(quick bool) []Cell {
 			}
 		})
 	}
-	return out
+	return append(out, costCells(quick)...)
 }
 
 // ablations are the default policy and what is left of it without one part.

@@ -66,7 +66,7 @@ func (p *page) verdicts(cells []Played, policy string) {
 		d, ok := c.against(policy, sim.PolicyKube, "cost_per_run")
 		return d.Mean, ok
 	})
-	p.say("- **Cost per run 6 %% lower**: not to be had by scheduling alone, nor was that claimed: the fleet is owned whether it works or not, so all hours owned until the last job ends, by the jobs, change by %+.1f %% (mean of %d comparisons). Renting is not part of these runs.", 100*owned.Mean, n)
+	p.say("- **Cost per run 6 %% lower**: not to be had by scheduling alone, nor was that claimed: the fleet is owned whether it works or not, so all hours owned until the last job ends, by the jobs, change by %+.1f %% (mean of %d comparisons). Renting is compared under *Cost and deadlines*.", 100*owned.Mean, n)
 	p.say("- **Stranded GPUs 4 %%** (fillable and fragmented, while a job waits): %s\n", verdict(cells, policy, func(c *Played) (float64, float64, bool) {
 		return -c.mean(policy, stranded), 0, true
 	}, -0.04, func(x float64) string { return percent(math.Abs(x)) }))
@@ -120,7 +120,7 @@ func (p *page) targets(all []Played) {
 	for _, policy := range ours {
 		p.table(targetRows(all, policy))
 	}
-	p.say("Cost per run against on premises only, and waits against boot times, need rented nodes and are\nnot part of these runs.\n")
+	p.say("Cost per run against on premises only, and waits against boot times, are under *Cost and deadlines*.\n")
 }
 
 // targetRows are the targets and what a policy reaches of them.

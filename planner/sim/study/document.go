@@ -30,6 +30,7 @@ func Write(name string, all []Played, quick bool) error {
 	p.headline(all)
 	p.claim(all)
 	p.targets(all)
+	p.cost(all)
 	p.losses(all)
 	p.parts(all)
 	p.sensitivity(all)

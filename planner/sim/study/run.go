@@ -44,6 +44,8 @@ type Played struct {
 	Factors []float64 `json:"arrival_factors"`
 	// Curves are of the first seed, by policy.
 	Curves map[string]Curves `json:"curves,omitempty"`
+	// Costs are of fleets, in a cell of KindCost.
+	Costs []Cost `json:"costs,omitempty"`
 }
 
 // Curves are what a cell's plots show.
@@ -73,7 +75,7 @@ func (c *Cell) comparison(jobs []trace.Job, workers int) (*sim.Comparison, error
 	}
 	return &sim.Comparison{
 		Cluster: cluster, Jobs: jobs, Policies: c.Policies, Load: c.Load, Seeds: c.Seeds, Days: c.Days,
-		Sigma: c.Sigma, Interval: 30, Restart: c.restart(), Workers: workers,
+		Sigma: c.Sigma, Interval: interval, Restart: c.restart(), Workers: workers,
 	}, nil
 }
 
@@ -188,6 +190,9 @@ func prepared(c *Cell, comparison *sim.Comparison) (Played, error) {
 
 // play plays a cell and writes down what came of it.
 func (o *Options) play(ctx context.Context, p *Played, c *sim.Comparison) error {
+	if p.Cell.Kind == KindCost {
+		return o.playCosts(ctx, p, c)
+	}
 	results, err := c.Run(ctx)
 	if err != nil {
 		return err
@@ -205,6 +210,11 @@ func (o *Options) play(ctx context.Context, p *Played, c *sim.Comparison) error 
 		results[i].Outcome = nil
 	}
 	p.Results = results
+	return o.write(p)
+}
+
+// write keeps what came of a cell.
+func (o *Options) write(p *Played) error {
 	data, err := json.MarshalIndent(p, "", " ")
 	if err != nil {
 		return fmt.Errorf("write study: %w", err)

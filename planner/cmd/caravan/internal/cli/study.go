@@ -28,7 +28,7 @@ func (f *studyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.traces, "trace-dir", "itp-2021", "with --compare: `directory` with the ITP traces, cluster02.csv.gz to cluster10.csv.gz")
 	cmd.Flags().StringVar(&f.out, "out", "compare", "with --compare: `directory` for the results of each comparison")
 	cmd.Flags().StringVar(&f.evaluation, "evaluation", "", "with --compare: `file` for the document, in Markdown; its plots go into the directory of the same name")
-	cmd.Flags().StringSliceVar(&f.only, "only", nil, "with --compare: only `kinds` of comparisons: headline, traces, rows, load, estimates, restart, ablation")
+	cmd.Flags().StringSliceVar(&f.only, "only", nil, "with --compare: only `kinds` of comparisons: headline, traces, rows, load, estimates, restart, ablation, cost")
 }
 
 // studied is what `simulate --compare` prints as JSON.
