@@ -19,8 +19,8 @@ import (
 // done where no cheaper way is.
 //
 // The order of two jobs changes only when one becomes due or short, or outlives
-// what was expected of it, each of them once for a run time: nothing goes back and
-// forth.
+// what was expected of it; and nobody is displaced by one that he has displaced (see
+// preempt.Policy), so nothing goes back and forth between two.
 
 // The classes of those without a deadline that has to begin, after classUrgent:
 // gangs of whole nodes, smaller ones, and those that run only where nobody else
