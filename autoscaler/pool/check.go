@@ -31,6 +31,8 @@ var (
 
 // fault is one thing that is wrong, with the key as it is in the file.
 type fault struct {
+	// block counts the pools, or the data sets: two may have one name.
+	block int
 	key   string
 	value any
 	want  string
@@ -46,12 +48,13 @@ func (f *File) Check() error {
 }
 
 type checker struct {
+	block  int
 	at     string
 	faults []fault
 }
 
 func (c *checker) add(key string, value any, want string) {
-	c.faults = append(c.faults, fault{c.at + key, value, want})
+	c.faults = append(c.faults, fault{c.block, c.at + key, value, want})
 }
 
 // number checks a number's bounds, both included. NaN is in none.
@@ -75,7 +78,7 @@ func (f *File) check() []fault {
 	names := map[string]bool{}
 	for i := range f.DataSets {
 		d := &f.DataSets[i]
-		c.at = "data_set[" + d.Name + "]"
+		c.block, c.at = i, "data_set["+d.Name+"]"
 		if d.Name == "" || names[d.Name] {
 			c.add("", d.Name, "want each data set once, with the name that jobs write in caravan_data")
 		}
@@ -86,15 +89,14 @@ func (f *File) check() []fault {
 	names, applied := map[string]bool{}, map[string]string{}
 	for i := range f.Pools {
 		p := &f.Pools[i]
-		c.at = "pool[" + p.Name + "]"
+		c.block, c.at = i, "pool["+p.Name+"]"
 		if names[p.Name] {
 			c.add("", p.Name, "the pool is there twice; give each a name of its own")
-			continue
 		}
 		names[p.Name] = true
 		p.check(c)
 		target := p.WorkingDirectory + "\x00" + p.Workspace + "\x00" + p.Variable
-		if other, taken := applied[target]; taken && p.WorkingDirectory != "" {
+		if other, taken := applied[target]; taken && other != p.Name && p.WorkingDirectory != "" {
 			c.add(".terraform", p.WorkingDirectory, fmt.Sprintf("pool %q has the same working directory, workspace and variable; give each a variable or a workspace of its own", other))
 		}
 		applied[target] = cmp.Or(applied[target], p.Name)
@@ -132,6 +134,9 @@ func (p *Pool) check(c *checker) {
 	number(c, ".quota", p.Quota, 1, maxNodes, fmt.Sprintf("want how many nodes there may be at most, 1 to %d", maxNodes))
 	number(c, ".carbon", p.Carbon, 0, 1e5, "want grams of CO2 per kWh, 0 (unknown) to 1e5")
 	number(c, ".power_kw", p.PowerKW, 0, 1e4, "want kW a node, 0 (unknown) to 1e4")
+	if slices.Contains(p.VarFiles, "") {
+		c.add(".terraform.var_files", "", "want paths of files with values of Terraform variables")
+	}
 	if slices.Contains(p.Data, "") {
 		c.add(".data", "", "want names of data sets, as jobs write them in caravan_data")
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,17 +36,20 @@ func Load(path string) (*File, error) {
 
 // Parse is Load for a file that was read already. A relative path in it is one
 // beside the file.
-func Parse(src []byte, path string) (*File, error) {
-	l := &loader{path: path, told: map[int]bool{}, unread: map[string]bool{}}
+func Parse(src []byte, path string) (*File, error) { return ParseFor(src, path, nil) }
+
+// ParseFor is Parse for a cluster with levels of its own: level says what is wrong
+// with a level's name, "" if nothing is.
+func ParseFor(src []byte, path string, level func(name string) string) (*File, error) {
+	l := &loader{path: path, src: src, unread: map[place]bool{}, meant: map[place]bool{}}
 	parsed, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
-	l.diags(diags)
-	var f file
 	if parsed != nil {
 		l.body, _ = parsed.Body.(*hclsyntax.Body)
 	}
+	l.diags(diags)
+	var f file
 	if !diags.HasErrors() {
 		l.diags(gohcl.DecodeBody(parsed.Body, nil, &f))
-		l.decoded = len(l.faults) == 0
 	}
 	out := &File{Path: path, Currency: DefaultCurrency}
 	set(&out.Currency, f.Currency)
@@ -55,13 +57,16 @@ func Parse(src []byte, path string) (*File, error) {
 		out.DataSets = append(out.DataSets, l.dataSet(&f.DataSet[i]))
 	}
 	for i := range f.Pool {
+		l.block = i
 		out.Pools = append(out.Pools, l.pool(&f.Pool[i]))
 	}
-	for _, fault := range out.check() {
-		// What could not be read has been told of already; it is not at its default
-		// by the operator's will.
-		line, found := l.line(fault.key)
-		if (l.decoded || found && !l.told[line]) && !l.unread[fault.key] {
+	faults := out.check()
+	if level != nil {
+		faults = append(faults, out.checkLevels(level)...)
+	}
+	for _, fault := range faults {
+		if !l.hides(fault) {
+			l.block = fault.block
 			l.fault(fault.key, fault.value, fault.want)
 		}
 	}
@@ -73,72 +78,6 @@ func Parse(src []byte, path string) (*File, error) {
 	return out, nil
 }
 
-// loader gathers faults on the way.
-type loader struct {
-	path    string
-	body    *hclsyntax.Body
-	decoded bool
-	faults  []error
-	// told are the lines of which HCL has found something.
-	told map[int]bool
-	// unread are the keys whose values cannot be read.
-	unread map[string]bool
-}
-
-func (l *loader) diags(diags hcl.Diagnostics) {
-	for _, d := range diags {
-		if d.Severity != hcl.DiagError {
-			continue
-		}
-		text, at := d.Summary, l.path
-		if d.Detail != "" {
-			text += ": " + d.Detail
-		}
-		if d.Subject != nil {
-			at = fmt.Sprintf("%s:%d", d.Subject.Filename, d.Subject.Start.Line)
-			l.told[d.Subject.Start.Line] = true
-		}
-		l.faults = append(l.faults, fmt.Errorf("%s: %s", at, text))
-	}
-}
-
-func (l *loader) fault(key string, value any, want string) {
-	at := l.path
-	if line, _ := l.line(key); line > 0 {
-		at = fmt.Sprintf("%s:%d", l.path, line)
-	}
-	if s, ok := value.(string); ok {
-		value = strconv.Quote(s)
-	}
-	l.faults = append(l.faults, fmt.Errorf("%s: %s is %v: %s", at, key, value, want))
-}
-
-// line is where a key "pool[NAME].block.key" stands, or the innermost block on the
-// way to it, and whether the key itself was found.
-func (l *loader) line(key string) (line int, found bool) {
-	body := l.body
-	for body != nil {
-		name, rest, more := strings.Cut(key, ".")
-		name, index, _ := strings.Cut(name, "[")
-		if attr, ok := body.Attributes[name]; ok && !more {
-			return attr.SrcRange.Start.Line, true
-		}
-		label := strings.TrimSuffix(index, "]")
-		at := slices.IndexFunc(body.Blocks, func(b *hclsyntax.Block) bool {
-			return b.Type == name && (index == "" || len(b.Labels) > 0 && b.Labels[0] == label)
-		})
-		if at < 0 {
-			return line, false
-		}
-		line = body.Blocks[at].TypeRange.Start.Line
-		if !more {
-			return line, true
-		}
-		body, key = body.Blocks[at].Body, rest
-	}
-	return line, false
-}
-
 func set[T any](dst *T, src *T) {
 	if src != nil {
 		*dst = *src
@@ -146,12 +85,12 @@ func set[T any](dst *T, src *T) {
 }
 
 func (l *loader) duration(dst *time.Duration, src *string, key string) {
-	if src == nil {
+	if src == nil || l.unread[l.at(key)] {
 		return
 	}
 	d, err := time.ParseDuration(*src)
 	if err != nil {
-		l.unread[key] = true
+		l.unread[l.at(key)] = true
 		l.fault(key, *src, `want a duration such as "90s", "6m" or "1h"`)
 		return
 	}
@@ -195,7 +134,7 @@ func (l *loader) pool(f *filePool) Pool {
 	}
 	p.WorkingDirectory = l.beside(p.WorkingDirectory)
 	for i, name := range p.VarFiles {
-		p.VarFiles[i] = l.beside(name)
+		p.VarFiles[i] = l.beside(name) // "" stays, and is a fault
 	}
 	return p
 }
@@ -237,9 +176,13 @@ func (l *loader) price(p *Pool, f *filePrice, key string) {
 	}
 	// A price that is left out is 0, and one that is written as 0 is a mistake.
 	zero := func(name string, price *float64) {
-		if price != nil && *price == 0 {
-			l.fault(key+"."+name, 0, wantPrice)
-			l.unread[key+".on_demand"] = true // nothing more is to be said of it
+		at := l.at(key + "." + name)
+		if price != nil && *price == 0 && !l.unread[at] {
+			l.fault(at.key, 0, wantPrice)
+			l.unread[at] = true
+		}
+		if l.unread[at] {
+			l.unread[l.at(key+".on_demand")] = true // that there is no price is not to be said besides
 		}
 	}
 	zero("on_demand", f.OnDemand)

@@ -77,9 +77,15 @@ func TestOneFault(t *testing.T) {
 		"no price":        {"on_demand      = 55.04\n    spot           = 24.9", "", "p.hcl:31: pool[eu-h100].price.on_demand is 0: want what a node costs"},
 		"price 0":         {"55.04", "0", "p.hcl:32: pool[eu-h100].price.on_demand is 0: want what a node costs in an hour, above 0"},
 		"price below 0":   {"55.04", "-1", "price.on_demand is -1"},
-		"price NaN":       {"55.04", `"NaN"`, "p.hcl:32: Unsuitable value type"},
+		"price NaN":       {"55.04", `"NaN"`, `p.hcl:32: pool[eu-h100].price.on_demand is "NaN": Unsuitable value type`},
 		"price infinite":  {"24.9", "1e300", "p.hcl:33: pool[eu-h100].price.spot is 1e+300"},
-		"price a list":    {"24.9", "[1]", "p.hcl:33:"},
+		"price a list":    {"24.9", "[1]", "p.hcl:33: pool[eu-h100].price.spot is [1]: Unsuitable value type"},
+		"price of 0/0":    {"24.9", "0/0", "p.hcl:33: pool[eu-h100].price.spot is 0/0: Operation failed"},
+		"price too large": {"24.9", "1e400", "p.hcl:33: pool[eu-h100].price.spot is 1e400: Unsuitable value type"},
+		"slip in a key":   {"quota ", "qouta ", `Did you mean "quota"?`},
+		"slip in a block": {"price {", "prise {", `Did you mean "price"?`},
+		"a block twice":   {"price {", "price {}\n price {", "p.hcl:32: Duplicate price block"},
+		"var files":       {`working_directory = "terraform/aws"`, "working_directory = \"terraform/aws\"\n var_files = [\"\"]", "p.hcl:41: pool[eu-h100].terraform.var_files is \"\""},
 		"unknown key":     {"carbon ", "carbno ", "Unsupported argument"},
 		"boot time":       {`"6m"`, `"six"`, `pool[eu-h100].boot_time is "six": want a duration`},
 		"join before":     {`"15m"`, `"5m"`, "join_timeout is \"5m0s\": want 6m0s to"},
@@ -135,10 +141,53 @@ func TestEveryFaultAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("no fault")
 	}
-	for _, want := range []string{"price.on_demand", "boot_time", "p.hcl:11: Unsuitable value type", ".provider", "power_kw", "Unsupported argument", "the pool is there twice"} {
+	for _, want := range []string{"p.hcl:32: pool[eu-h100].price.on_demand", `boot_time is "6"`, "p.hcl:11: pool[eu-h100].quota is \"many\": Unsuitable value type", "p.hcl:8: pool[eu-h100].provider", "power_kw", "Unsupported argument", "p.hcl:44: pool[eu-h100] is \"eu-h100\": the pool is there twice", "p.hcl:44: pool[eu-h100].quota is 0"} {
 		if n := strings.Count(err.Error(), want); n != 1 {
 			t.Errorf("%d faults of %q, want 1:\n%v", n, want, err)
 		}
+	}
+}
+
+// One fault does not keep others back, whatever it is.
+func TestFaultsBesideEachOther(t *testing.T) {
+	tests := map[string]struct {
+		changes [][2]string
+		want    []string
+	}{
+		"islands": {
+			[][2]string{{"gpus       = 8", "gpus = 8\nisland_size = 3"}, {`["laion"]`, `[""]`}, {`working_directory = "terraform/aws"`, `var_files = [""]`}, {`near          = "block"`, `near = "blok"`}},
+			[]string{"p.hcl:22: pool[eu-h100].node.island_size is 3", "p.hcl:18: pool[eu-h100].data is", "p.hcl:41: pool[eu-h100].terraform.var_files is", "p.hcl:40: pool[eu-h100].terraform.working_directory is", `p.hcl:14: pool[eu-h100].near is "blok": unknown`},
+		},
+		"a type": {
+			[][2]string{{"gpus       = 8", "gpus = 8\nisland_size = []"}, {`["laion"]`, `[""]`}, {`working_directory = "terraform/aws"`, `var_files = [""]`}},
+			[]string{"p.hcl:22: pool[eu-h100].node.island_size is []: Unsuitable", "p.hcl:18: pool[eu-h100].data is", "p.hcl:41: pool[eu-h100].terraform.var_files is", "p.hcl:40: pool[eu-h100].terraform.working_directory is"},
+		},
+		"a second pool's": {
+			[][2]string{{`"eu-h100" {`, "\"eu-h100\" {}\npool \"eu-h100\" {"}, {"24.9", "-1"}},
+			[]string{"p.hcl:7: pool[eu-h100].quota is 0", "p.hcl:8: pool[eu-h100] is \"eu-h100\": the pool is there twice", "p.hcl:34: pool[eu-h100].price.spot is -1"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			src := pools(t)
+			for _, change := range test.changes {
+				src = strings.Replace(src, change[0], change[1], 1)
+			}
+			_, err := ParseFor([]byte(src), "p.hcl", func(level string) string {
+				if level == "block" {
+					return ""
+				}
+				return "unknown"
+			})
+			if err == nil {
+				t.Fatal("no fault")
+			}
+			for _, want := range test.want {
+				if strings.Count(err.Error(), want) != 1 {
+					t.Errorf("error = %v\nwant %q once", err, want)
+				}
+			}
+		})
 	}
 }
 

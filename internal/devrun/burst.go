@@ -234,9 +234,9 @@ func (r *run) checkBill(ctx context.Context, took time.Duration) error {
 			}
 			var faults []string
 			if spent.Amount <= 0 || spent.Amount > most {
-				faults = append(faults, fmt.Sprintf("it cost %.4f, and could cost %.4f at most", spent.Amount, most))
+				faults = append(faults, fmt.Sprintf("it cost %.2f, and could cost %.2f at most", spent.Amount, most))
 			}
-			text := fmt.Sprintf("%s cost %.4f %s of the %d that it may spend", urgentGang, spent.Amount, p.Currency, urgentBudget)
+			text := fmt.Sprintf("%s cost %.2f %s of the %d that it may spend", urgentGang, spent.Amount, p.Currency, urgentBudget)
 			r.step("planner", text)
 			r.report.Checks = append(r.report.Checks, result("bill", faults, text))
 			return true, nil

@@ -95,23 +95,16 @@ func (l *loader) loadPools(c *Config, read func(string) ([]byte, error)) {
 		l.fault("burst.pools", l.poolsFile, "it cannot be read: "+err.Error())
 		return
 	}
-	pools, err := pool.Parse(src, file)
+	levels := c.LevelNames()
+	pools, err := pool.ParseFor(src, file, func(level string) string {
+		if slices.Contains(levels, level) {
+			return ""
+		}
+		return suggest(level, levels)
+	})
 	if err != nil {
 		l.faults = append(l.faults, err)
 		return
-	}
-	levels := c.LevelNames()
-	for i := range pools.Pools {
-		p := &pools.Pools[i]
-		named := slices.Sorted(maps.Keys(p.Levels))
-		if p.Near != "" {
-			named = append(named, p.Near)
-		}
-		for _, level := range named {
-			if !slices.Contains(levels, level) {
-				l.faults = append(l.faults, fmt.Errorf("%s: pool %q: level %q: %s", file, p.Name, level, suggest(level, levels)))
-			}
-		}
 	}
 	c.Burst.Pools = pools
 	l.checkZones(c)

@@ -111,9 +111,11 @@ func TestBurstFaults(t *testing.T) {
 		"no pools":         {"burst {}", somePools, []string{`burst.pools is ""`}},
 		"no such file":     {"burst {\n pools = \"x.hcl\"\n}", somePools, []string{"c.hcl:2: burst.pools", "it cannot be read: no such file"}},
 		"a faulty file":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, "on_demand = 10", "on_demand = 0", 1), []string{"p.hcl:22: pool[eu].price.on_demand is 0"}},
-		"another level":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, `"block"`, `"blok"`, 1), []string{`pool "eu": level "blok": did you mean "block"?`}},
+		"another level":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, `"block"`, `"blok"`, 1), []string{`p.hcl:10: pool[eu].near is "blok": did you mean "block"?`}},
+		"every pool's":     {"burst { pools = \"p.hcl\" }", strings.NewReplacer(`"block"`, `"blok"`, "rack =", "rak =", "quota         = 4", "quota = 0").Replace(somePools), []string{`p.hcl:10: pool[eu].near is "blok"`, `p.hcl:11: pool[eu].levels is "rak": did you mean "rack"?`, "pool[eu].quota is 0"}},
 		"a rule of none":   {"burst {\n pools = \"p.hcl\"\n wait { gpus = 2 }\n}", somePools, []string{"burst.wait.over"}},
 		"every fault":      {"burst {\n pools = \"p.hcl\"\n default = \"only\"\n safety = 0.5\n idle = \"soon\"\n carbon_price = -1\n}", somePools, []string{`c.hcl:3: burst.default "only": want "allow" or "never"`, "c.hcl:4: burst.safety 0.5: want 1 to 10", "burst.idle", "c.hcl:6: burst.carbon_price -1"}},
+		"only the wrong":   {"burst {\n pools = \"p.hcl\"\n max_nodes = -1\n}", somePools, []string{"c.hcl:3: burst.max_nodes -1: want 0 or more"}},
 		"a queue's faults": {"queue \"a\" {\n burst = \"maybe\"\n budget = -1\n}", somePools, []string{`c.hcl:2: queue "a": burst: "maybe"`, `c.hcl:3: queue "a": budget: -1`}},
 	}
 	for name, test := range tests {

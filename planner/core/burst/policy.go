@@ -119,8 +119,13 @@ func (p Policy) Validate() error {
 	if p.Safety != 0 && !(p.Safety >= 1 && p.Safety <= maxSafety) {
 		add("safety %g: want 1 to %d", p.Safety, maxSafety)
 	}
-	if p.WaitGPUs < 0 || p.MaxNodes < 0 {
-		add("wait_gpus %d, max_nodes %d: want 0 or more", p.WaitGPUs, p.MaxNodes)
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"wait_gpus", p.WaitGPUs}, {"max_nodes", p.MaxNodes}} {
+		if n.value < 0 {
+			add("%s %d: want 0 or more", n.name, n.value)
+		}
 	}
 	for _, n := range []struct {
 		name  string
