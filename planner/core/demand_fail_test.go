@@ -74,8 +74,11 @@ func TestPurchasesThatFail(t *testing.T) {
 			if u.State != test.state || !strings.Contains(u.Why, test.reason) || len(out.Demand.GiveBack) != test.givenBack {
 				t.Errorf("use = %+v, %d given back; want %s, %q, %d", u, len(out.Demand.GiveBack), test.state, test.reason, test.givenBack)
 			}
-			if len(out.Demand.Buy) > 0 && out.Demand.Buy[0].Pool == "eu" && test.state == model.PurchaseFailed && u.Reason == "" {
-				t.Errorf("bought again without a reason: %+v", out.Demand.Buy)
+			// What has just failed is not bought again in the same breath.
+			for _, again := range out.Demand.Buy {
+				if u.Reason == useTimeout || u.Reason == useUnused || again.Market == p.Market {
+					t.Errorf("bought again in the same pool: %+v", again)
+				}
 			}
 		})
 	}
@@ -101,5 +104,35 @@ func TestBurstReasonsAreStable(t *testing.T) {
 		if a != b || first.Decisions[i].Detail.Burst == nil {
 			t.Errorf("told first %q\nand later %q", a, b)
 		}
+	}
+}
+
+// Nodes are kept for a while for a gang that is to have what is left of a purchase,
+// and not for ever where it does not start on them.
+func TestIdleNodesAreNotKeptForever(t *testing.T) {
+	s := draw(t, "b1 r1 n1 aaaa")
+	submit(t, s, "k 1x4 runs:2h")
+	s.Jobs[0].Duration = 99 * time.Hour
+	for i := range s.Jobs {
+		if j := &s.Jobs[i]; j.ID == "k" {
+			j.Burst, j.Groups[0].Resources.CPUMHz = model.BurstOnly, 4000
+		}
+	}
+	pool := buyPool("eu", 1)
+	p := model.Purchase{
+		ID: "eu-1", Pool: "eu", For: model.JobName{ID: "m"}, Market: model.MarketOnDemand, Nodes: 1, Names: []string{"eu-1-0"}, Price: 8, Cost: 16,
+		Ordered: testNow, Billed: testNow, ExpectBy: testNow.Add(15 * time.Minute), State: model.PurchasePresent, Started: testNow, Idle: testNow,
+	}
+	s.Burst = model.Burst{Currency: "EUR", Pools: []model.BuyPool{pool}, Bought: []model.Purchase{p}}
+	arrive(s, &p, p.Names...)
+	s.Nodes[len(s.Nodes)-1].Capacity.CPUMHz = 1000 // less than was promised
+	s.Now = testNow.Add(10 * time.Minute)
+	out := plan(t, s, Policy{})
+	if len(out.Demand.GiveBack) != 0 || !strings.Contains(out.Decisions[len(out.Decisions)-1].Reason, "waits for the nodes of purchase eu-1") {
+		t.Fatalf("given back at once: %+v; %s", out.Demand.GiveBack, out.Decisions[len(out.Decisions)-1].Reason)
+	}
+	s.Now = testNow.Add(21 * time.Minute)
+	if out = plan(t, s, Policy{}); len(out.Demand.GiveBack) != 1 {
+		t.Errorf("kept for a gang that does not start: %+v", out.Demand)
 	}
 }

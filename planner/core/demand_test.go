@@ -323,9 +323,10 @@ func TestLifeOfAPurchase(t *testing.T) {
 	record(s, out)
 	s.Now = testNow.Add(3*time.Hour - 4*time.Minute)
 	out = plan(t, s, Policy{})
+	idle := "m has ended there, the node is idle since 05:14 UTC, and its billing period ends"
 	want := []model.GiveBack{
-		{Pool: "eu", Purchase: p.ID, Name: p.Names[0], Node: "id-" + p.Names[0], By: testNow.Add(3 * time.Hour), Why: "idle for 46m0s, and its billing period ends"},
-		{Pool: "eu", Purchase: p.ID, Name: p.Names[1], Node: "id-" + p.Names[1], By: testNow.Add(3 * time.Hour), Why: "idle for 46m0s, and its billing period ends"},
+		{Pool: "eu", Purchase: p.ID, Name: p.Names[0], Node: "id-" + p.Names[0], By: testNow.Add(3 * time.Hour), Why: idle},
+		{Pool: "eu", Purchase: p.ID, Name: p.Names[1], Node: "id-" + p.Names[1], By: testNow.Add(3 * time.Hour), Why: idle},
 	}
 	if diff := cmp.Diff(want, out.Demand.GiveBack); diff != "" {
 		t.Errorf("given back (-want +got):\n%s", diff)

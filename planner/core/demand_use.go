@@ -13,6 +13,7 @@ import (
 const (
 	useTimeout = "timeout"
 	useLost    = "lost"
+	useUnused  = "unused"
 )
 
 // use finds what has come of a purchase.
@@ -48,7 +49,7 @@ func (b *buyer) use(p *model.Purchase) {
 		u.State, u.Reason = model.PurchaseFailed, useTimeout
 		u.Why = fmt.Sprintf("%d of its %s were ready by %s; all of it is given back", b.readyCount(p, nodes, pool), plural(p.Nodes, "node"), p.ExpectBy.UTC().Format(time.RFC3339))
 	case u.State == model.PurchasePresent && b.c.now.After(p.ExpectBy.Add(unusedFor(pool))):
-		u.State, u.Why = model.PurchaseGiving, fmt.Sprintf("it has been ready for long, and %s has not started on it", jobName(own))
+		u.State, u.Reason, u.Why = model.PurchaseGiving, useUnused, fmt.Sprintf("it has been ready for long, and %s has not started on it", jobName(own))
 	}
 }
 
@@ -184,10 +185,11 @@ func (b *buyer) idle(p *model.Purchase, u *model.PurchaseUse, node int32, there,
 		return ""
 	}
 	been := b.c.now.Sub(p.Idle)
-	if been < b.policy.Idle || b.claimed(p.ID) {
+	// Who waits for it could have started long ago: it is not kept for that for ever.
+	if been < b.policy.Idle || b.claimed(p.ID) && been < b.policy.Idle+unusedFor(b.c.poolOf(p.Pool)) {
 		return ""
 	}
-	return fmt.Sprintf("idle for %s, and its billing period ends", been.Round(time.Second))
+	return fmt.Sprintf("%s has ended there, the node is idle since %s, and its billing period ends", jobName(jobKey{p.For.Namespace, p.For.ID}), clock(p.Idle, b.c.now))
 }
 
 // claimed reports whether somebody who waits is to have a purchase's nodes.

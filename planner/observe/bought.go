@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -21,6 +22,35 @@ func bought(n *api.Node) *model.Bought {
 	return &model.Bought{
 		Pool: n.Meta[burstapi.MetaPool], Name: n.Meta[burstapi.MetaNode],
 		Purchase: n.Meta[burstapi.MetaPurchase], Market: n.Meta[burstapi.MetaMarket],
+	}
+}
+
+// placeBought gives nodes that were bought their places in the tree, where nothing
+// else says them: those by which they were chosen. So a gang that has to be in one
+// domain finds there what was bought for it. The entries that they are from are left
+// as they are.
+func placeBought(v *View, snap *model.Snapshot) {
+	for i := range snap.Nodes {
+		n := &snap.Nodes[i]
+		if n.Bought == nil {
+			continue
+		}
+		at := slices.IndexFunc(snap.Burst.Pools, func(p model.BuyPool) bool { return p.Name == n.Bought.Pool })
+		if at < 0 {
+			continue
+		}
+		pool := &snap.Burst.Pools[at]
+		levels := maps.Clone(pool.Node.Levels)
+		if levels == nil {
+			levels = map[string]string{}
+		}
+		if pool.Near != "" && n.Bought.Purchase != "" && !strings.Contains(n.Bought.Purchase, "/") {
+			levels[pool.Near] = n.Bought.Purchase
+		}
+		maps.Copy(levels, n.Levels) // what the node itself says counts
+		if len(levels) > 0 {
+			n.Levels, v.Nodes[i].Levels = levels, levels
+		}
 	}
 }
 

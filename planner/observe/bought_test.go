@@ -57,3 +57,41 @@ func TestSoundBought(t *testing.T) {
 		})
 	}
 }
+
+// A node that says of itself only what it was bought as is where its pool's nodes are.
+func TestBoughtNodesAreWhereTheirPoolIs(t *testing.T) {
+	pool := model.BuyPool{Name: "eu", Near: "block", Node: model.Node{Levels: map[string]string{"region": "eu-west-1", "rack": "r9"}}}
+	tests := map[string]struct {
+		bought    *model.Bought
+		own, want map[string]string
+	}{
+		"nothing of its own": {&model.Bought{Pool: "eu", Name: "p-0", Purchase: "p"}, nil, map[string]string{"region": "eu-west-1", "block": "p", "rack": "r9"}},
+		"its own counts": {
+			&model.Bought{Pool: "eu", Name: "p-0", Purchase: "p"}, map[string]string{"block": "b7", "rack": "r1"},
+			map[string]string{"region": "eu-west-1", "block": "b7", "rack": "r1"},
+		},
+		"of no purchase":     {&model.Bought{Pool: "eu", Name: "p-0"}, nil, map[string]string{"region": "eu-west-1", "rack": "r9"}},
+		"of an unknown pool": {&model.Bought{Pool: "us", Name: "p-0", Purchase: "p"}, nil, nil},
+		"not bought":         {nil, map[string]string{"rack": "r1"}, map[string]string{"rack": "r1"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			snap := &model.Snapshot{Nodes: []model.Node{{ID: "a", Bought: test.bought, Levels: test.own}}, Burst: model.Burst{Pools: []model.BuyPool{pool}}}
+			v := &View{Nodes: []NodeRef{{ID: "a", Levels: test.own}}}
+			kept := len(test.own)
+			placeBought(v, snap)
+			if diff := cmp.Diff(test.want, snap.Nodes[0].Levels); diff != "" {
+				t.Errorf("levels (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.want, v.Nodes[0].Levels); diff != "" {
+				t.Errorf("levels of the reference (-want +got):\n%s", diff)
+			}
+			if len(test.own) != kept {
+				t.Errorf("the entry's own levels were changed: %v", test.own)
+			}
+		})
+	}
+	if len(pool.Node.Levels) != 2 {
+		t.Errorf("the pool's levels were changed: %v", pool.Node.Levels)
+	}
+}

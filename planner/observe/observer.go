@@ -212,6 +212,7 @@ func (o *Observer) view(st *state) *View {
 	v.Warnings = append(v.Warnings, o.warnings(st)...)
 	snap.Queues, snap.History = o.queues(v.Taken), o.history()
 	snap.Reservations, snap.Burst = o.apart(v.Taken), o.burst(v.Taken)
+	placeBought(v, snap)
 	v.Warnings = append(v.Warnings, soundBought(snap, st)...)
 	v.Warnings = append(v.Warnings, queueWarnings(snap)...)
 	v.Snapshot = snap

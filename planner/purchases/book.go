@@ -135,6 +135,9 @@ func (b *Book) Burst(pools model.Burst, now time.Time) model.Burst {
 		e := &b.Purchases[i]
 		p := e.Purchase
 		p.Spent = max(0, e.total(now)-e.Charged)
+		if e.Message != "" && (!e.Open() || len(e.Leaving) > 0) {
+			p.Why = e.Message // why it goes, no more why it was made
+		}
 		out.Bought = append(out.Bought, p)
 	}
 	for _, s := range b.Jobs {

@@ -98,7 +98,7 @@ func TestFailuresBackOff(t *testing.T) {
 	}
 	last := bought("last")
 	b.Carry(s, &model.Demand{Buy: []model.Purchase{last}}, time.Minute, now)
-	b.Carry(s, &model.Demand{Uses: []model.PurchaseUse{{ID: "last", State: model.PurchasePresent}}}, time.Minute, now)
+	b.Carry(s, &model.Demand{Uses: []model.PurchaseUse{{ID: "last", State: model.PurchasePresent, Started: true, Busy: true, For: last.For}}}, time.Minute, now)
 	if len(b.Failures) != 0 {
 		t.Errorf("a success leaves %+v", b.Failures)
 	}

@@ -93,13 +93,14 @@ func (b *Book) see(s *model.Snapshot, now time.Time) {
 func (b *Book) use(s *model.Snapshot, e *Entry, u *model.PurchaseUse, now time.Time) {
 	if u.State != e.State && e.Open() {
 		switch e.State = u.State; u.State {
-		case model.PurchasePresent:
-			b.succeed(e)
 		case model.PurchaseFailed:
 			e.Message, e.Ended = u.Why, now
 			b.fail(e, now, u.Reason == "lost", u.Why)
 		case model.PurchaseGiving:
 			e.Message, e.Ended = u.Why, now
+			if u.Reason != "" { // bought in vain, and it would be again
+				b.fail(e, now, false, u.Why)
+			}
 		}
 	}
 	if u.For != e.For && u.For.ID != "" {
@@ -108,6 +109,7 @@ func (b *Book) use(s *model.Snapshot, e *Entry, u *model.PurchaseUse, now time.T
 	}
 	if u.Started && e.Started.IsZero() {
 		e.Started = now
+		b.succeed(e)
 	}
 	switch {
 	case u.Busy:

@@ -129,8 +129,11 @@ type Purchase struct {
 }
 
 // Open reports whether it may still be used.
-func (p *Purchase) Open() bool {
-	return p.State == PurchaseWanted || p.State == PurchaseComing || p.State == PurchasePresent
+func (p *Purchase) Open() bool { return p.State.Open() }
+
+// Open reports whether purchases in that state may still be used.
+func (s PurchaseState) Open() bool {
+	return s == PurchaseWanted || s == PurchaseComing || s == PurchasePresent
 }
 
 // Spent is money that is gone.
@@ -223,7 +226,8 @@ type PurchaseUse struct {
 	Busy    bool `json:"busy,omitempty"`
 	// For is whom it is for from now on.
 	For JobName `json:"for"`
-	// Reason is set where it failed: "timeout", "lost" (a node of it was taken away).
+	// Reason is set where it failed: "timeout", "lost" (a node of it was taken away),
+	// "unused" (its gang has not started on it).
 	Reason string `json:"reason,omitempty"`
 	Why    string `json:"why,omitempty"`
 }
