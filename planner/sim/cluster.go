@@ -39,6 +39,25 @@ func (c *Cluster) most() int {
 	return n
 }
 
+// Holds reports whether a gang of so many GPUs has a place while nothing else runs: as
+// many of the largest nodes as it fills, and one more for the rest.
+func (c *Cluster) Holds(gpus int) bool {
+	if c.PerNode < 1 {
+		return false
+	}
+	whole, rest := members(gpus, c.PerNode)
+	full, other := 0, false
+	for i := range c.Nodes {
+		switch n := len(c.Nodes[i].GPUs); {
+		case n >= c.PerNode:
+			full++
+		case n >= rest:
+			other = true
+		}
+	}
+	return full > whole || full == whole && (rest == 0 || other)
+}
+
 // maxClusterGPUs bounds a cluster.
 const maxClusterGPUs = 1 << 20
 

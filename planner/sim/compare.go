@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -138,10 +139,12 @@ type Result struct {
 type Prepared struct {
 	Jobs      []trace.Job
 	Estimates []float64
-	// Factor is by what the submissions were moved, TooLarge how many jobs the
-	// cluster can never run.
-	Factor   float64
+	// Factor is by what the submissions were moved.
+	Factor float64
+	// TooLarge counts the jobs that the cluster can never run, and Largest is the
+	// largest of them.
 	TooLarge int
+	Largest  trace.Job
 }
 
 // Prepare makes the jobs of a seed, the same for every policy.
@@ -156,9 +159,13 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	}
 	var p Prepared
 	var err error
-	jobs, p.TooLarge = trace.Fit(jobs, c.Cluster.GPUs)
+	jobs, tooLarge := trace.Fit(jobs, c.holds())
+	p.TooLarge = len(tooLarge)
+	if len(tooLarge) > 0 {
+		p.Largest = slices.MaxFunc(tooLarge, func(a, b trace.Job) int { return cmp.Compare(a.GPUs, b.GPUs) })
+	}
 	if len(jobs) == 0 {
-		return p, fmt.Errorf("%w: all %d jobs are larger than the cluster of %d GPUs", ErrSetup, p.TooLarge, c.Cluster.GPUs)
+		return p, fmt.Errorf("%w: all %d jobs are larger than the cluster of %d GPUs, at most %d on a node, can hold", ErrSetup, p.TooLarge, c.Cluster.GPUs, c.Cluster.PerNode)
 	}
 	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(jobs), c.Cluster.GPUs, c.Load); err != nil {
 		return p, err
@@ -168,6 +175,24 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	}
 	p.Jobs = Elastic(p.Jobs, v.elastic, c.Cluster.PerNode, c.Cluster.GPUs, uint64(seed))
 	return p, nil
+}
+
+// holds says which gangs can run, whichever the policy: on the cluster, and, where
+// nodes can be bought, as they are cut for the larger ones.
+func (c *Comparison) holds() func(gpus int) bool {
+	all := c.Cluster
+	if len(c.Pools.Pools) > 0 {
+		all = all.WithPools(c.Pools)
+	}
+	known := map[int]bool{}
+	return func(gpus int) bool {
+		fits, seen := known[gpus]
+		if !seen {
+			fits = c.Cluster.Holds(gpus) && all.Holds(gpus)
+			known[gpus] = fits
+		}
+		return fits
+	}
 }
 
 // Total is how many jobs are played in all runs.

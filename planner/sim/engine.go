@@ -79,8 +79,8 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		if s.Estimates != nil {
 			r.jobs[i].estimate = s.Estimates[i]
 		}
-		if s.Jobs[i].GPUs > s.Cluster.GPUs && s.Cluster.home == 0 {
-			return nil, fmt.Errorf("%w: job %s asks for %d GPUs of %d", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs)
+		if !s.Cluster.Holds(s.Jobs[i].GPUs) {
+			return nil, fmt.Errorf("%w: job %s asks for %d GPUs: the cluster of %d, at most %d on a node, cannot hold it", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs, s.Cluster.PerNode)
 		}
 		r.calendar.add(event{at: s.Jobs[i].Submit, what: submitted, of: i})
 	}
@@ -290,7 +290,8 @@ func (r *run) decide() error {
 		r.idle = 0
 	}
 	if r.idle > maxIdle && r.unborn() == 0 {
-		return fmt.Errorf("%w: %d jobs wait, everything is free, and %d decisions in a row start none of them", ErrScheduler, r.open, r.idle)
+		j := &r.jobs[slices.IndexFunc(r.jobs, func(j job) bool { return j.phase != done })]
+		return fmt.Errorf("%w: everything is free, and %d decisions in a row start nothing; jobs that wait: %d, the first is %s, of %d GPUs", ErrScheduler, r.idle, r.open, j.ID, j.GPUs)
 	}
 	return nil
 }

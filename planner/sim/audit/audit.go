@@ -378,32 +378,3 @@ func (c *checker) finish(in Input) {
 	}
 	c.measure()
 }
-
-// compare looks for each job in the trace.
-func (c *checker) compare(in Input) {
-	jobs := make(map[string]Job, len(in.Trace))
-	for _, j := range in.Trace {
-		jobs[j.ID] = j
-	}
-	for _, j := range c.order {
-		name := j.id
-		if at := strings.LastIndexByte(name, '.'); !in.Replay && at >= 0 {
-			name = name[:at]
-		}
-		t, known := jobs[name]
-		switch {
-		case !known:
-			c.fault("%q is not in the trace", j.id)
-		case t.GPUs != j.asks.GPUs || !near(t.Duration, j.Duration):
-			c.fault("%q asks for %d GPUs for %g s: in the trace it is %d for %g s", j.id, j.asks.GPUs, j.Duration, t.GPUs, t.Duration)
-		}
-	}
-	if !in.Replay {
-		return
-	}
-	for _, t := range in.Trace {
-		if c.jobs[t.ID] == nil && t.GPUs <= len(c.at) {
-			c.fault("%q of the trace is never submitted", t.ID)
-		}
-	}
-}

@@ -215,7 +215,7 @@ func (o *Options) playCosts(ctx context.Context, p *Played, c *sim.Comparison) e
 			if err != nil {
 				return err
 			}
-			jobs, _ := trace.Fit(withDeadlines(prepared.Jobs, k+1), smallerNodes(p.Cell.GPUs)*perNode)
+			jobs, _ := trace.Fit(withDeadlines(prepared.Jobs, k+1), func(gpus int) bool { return gpus <= smallerNodes(p.Cell.GPUs)*perNode })
 			f := &fleets{cell: &p.Cell, seed: k + 1, jobs: jobs, restart: c.Restart, price: 1, estimates: sim.Estimates(jobs, p.Cell.Sigma, uint64(k+1))}
 			if costs[k], err = f.all(ctx); err != nil {
 				return err

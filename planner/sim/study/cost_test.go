@@ -32,7 +32,7 @@ func fleetsOf(t *testing.T, c *Cell, price float64) *fleets {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fit, _ := trace.Fit(withDeadlines(prepared.Jobs, 1), smallerNodes(c.GPUs)*perNode)
+	fit, _ := trace.Fit(withDeadlines(prepared.Jobs, 1), func(gpus int) bool { return gpus <= smallerNodes(c.GPUs)*perNode })
 	return &fleets{cell: c, seed: 1, jobs: fit, restart: comparison.Restart, price: price, estimates: sim.Estimates(fit, c.Sigma, 1)}
 }
 

@@ -81,15 +81,17 @@ func Window(jobs []Job, from, length float64) []Job {
 	return out
 }
 
-// Fit leaves out the jobs that a cluster of so many GPUs can never run, and
-// counts them.
-func Fit(jobs []Job, gpus int) (fit []Job, tooLarge int) {
+// Fit divides the jobs into those whose number of GPUs a cluster can hold, and
+// those that it can never run.
+func Fit(jobs []Job, holds func(gpus int) bool) (fit, tooLarge []Job) {
 	for i := range jobs {
-		if jobs[i].GPUs <= gpus {
+		if holds(jobs[i].GPUs) {
 			fit = append(fit, jobs[i])
+		} else {
+			tooLarge = append(tooLarge, jobs[i])
 		}
 	}
-	return fit, len(jobs) - len(fit)
+	return fit, tooLarge
 }
 
 // Bootstrap draws whole days with replacement, as many as the trace has, so that

@@ -50,3 +50,20 @@ func TestCheckEvents(t *testing.T) {
 		})
 	}
 }
+
+// Jobs that the shape of a cluster can never hold are left out, and nobody misses
+// them among the events.
+func TestCheckEventsOfAnUnevenCluster(t *testing.T) {
+	cluster := writeFile(t, "uneven.hcl", "nodes \"big\" {\n  count = 2\n  gpus = 8\n  model = \"H100\"\n}\nnodes \"small\" {\n  count = 4\n  gpus = 4\n  model = \"A100\"\n}\n")
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus\na,0,600,8\nb,60,600,24\nc,90,600,20\nd,9000,60,4\n")
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	for _, policy := range []string{"k8s-default", "gang"} {
+		played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--cluster", cluster, "--policies", policy, "--seeds", "1", "--no-bootstrap", "--json", "--events", events)
+		if played.code != CodeOK || !strings.Contains(played.errOut, "never hold them: 1; the largest is b, of 24 GPUs") {
+			t.Fatalf("%s: exit code %d: %s", policy, played.code, played.errOut)
+		}
+		if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster, "--trace", path, "--no-bootstrap"); got.code != CodeOK {
+			t.Errorf("%s: exit code %d:\n%s%s", policy, got.code, got.out, got.errOut)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -163,12 +164,8 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		return fmt.Errorf("simulate: %w", err)
 	}
 	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: simSetup{Elastic: f.elastic, Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, IntervalS: f.interval}}
-	for seed := range f.seeds {
-		p, err := c.Prepare(seed + 1)
-		if err != nil {
-			return fmt.Errorf("simulate: %w", err)
-		}
-		out.Setup.Factors, out.Setup.TooLarge = append(out.Setup.Factors, p.Factor), append(out.Setup.TooLarge, p.TooLarge)
+	if err := a.prepared(&c, &out.Setup); err != nil {
+		return fmt.Errorf("simulate: %w", err)
 	}
 	if f.report != "" {
 		if err := report.Write(f.report, f.reportInput(&out)); err != nil {
@@ -183,6 +180,31 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		return render.Simulated(w, s, f.policies, results)
 	})
+}
+
+// prepared says what was made of the trace, and of which jobs nothing was.
+func (a *app) prepared(c *sim.Comparison, s *simSetup) error {
+	var largest trace.Job
+	for seed := range c.Seeds {
+		p, err := c.Prepare(seed + 1)
+		if err != nil {
+			return err
+		}
+		s.Factors, s.TooLarge = append(s.Factors, p.Factor), append(s.TooLarge, p.TooLarge)
+		if p.Largest.GPUs > largest.GPUs {
+			largest = p.Largest
+		}
+	}
+	least, most := slices.Min(s.TooLarge), slices.Max(s.TooLarge)
+	if most == 0 {
+		return nil
+	}
+	many := fmt.Sprint(most)
+	if least < most {
+		many = fmt.Sprintf("%d to %d, by seed", least, most)
+	}
+	_, err := fmt.Fprintf(a.env.Stderr, "jobs left out because the cluster of %d GPUs, at most %d on a node, can never hold them: %s; the largest is %s, of %d GPUs\n", s.GPUs, s.GPUsPerNode, many, largest.ID, largest.GPUs)
+	return err
 }
 
 // simPools reads the pools file, if there is one: all jobs may have nodes bought.

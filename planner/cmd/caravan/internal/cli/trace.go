@@ -255,12 +255,12 @@ MASCOTS'11, which samples windows of a trace and scales them to a cluster).`,
 			if err != nil {
 				return err
 			}
-			fit, tooLarge := trace.Fit(trace.Shift(jobs), gpus)
+			fit, tooLarge := trace.Fit(trace.Shift(jobs), func(n int) bool { return n <= gpus })
 			scaled, factor, err := trace.ScaleTo(trace.Shift(fit), gpus, load)
 			if err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(a.env.Stderr, "submissions are moved by a factor of %.6g; %d jobs are larger than %d GPUs and left out\n", factor, tooLarge, gpus); err != nil {
+			if _, err := fmt.Fprintf(a.env.Stderr, "submissions are moved by a factor of %.6g; %d jobs are larger than %d GPUs and left out\n", factor, len(tooLarge), gpus); err != nil {
 				return err
 			}
 			return a.writeTrace(scaled)

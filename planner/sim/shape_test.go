@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// uneven has two nodes of eight GPUs and four of four: 32 in all.
+func uneven(t *testing.T) Cluster {
+	t.Helper()
+	c, err := ParseCluster([]byte("nodes \"big\" {\n  count = 2\n  gpus = 8\n  model = \"H100\"\n}\nnodes \"small\" {\n  count = 4\n  gpus = 4\n  model = \"A100\"\n}\n"), "uneven.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A gang has as many of the largest nodes as it fills, and one other at most.
+func TestHolds(t *testing.T) {
+	even, err := Regular(32, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := uneven(t)
+	for _, test := range []struct {
+		gpus       int
+		even, some bool
+	}{{1, true, true}, {8, true, true}, {13, true, true}, {16, true, true}, {20, true, true}, {21, true, false}, {24, true, false}, {32, true, false}, {33, false, false}} {
+		if even, some := even.Holds(test.gpus), c.Holds(test.gpus); even != test.even || some != test.some {
+			t.Errorf("%d GPUs: %t on equal nodes, %t on others: want %t and %t", test.gpus, even, some, test.even, test.some)
+		}
+	}
+}
+
+// What the shape of the cluster can never hold is left out, whichever the policy;
+// all else ends.
+func TestJobsThatNoShapeHolds(t *testing.T) {
+	c := Comparison{Cluster: uneven(t), Policies: append(Policies(), "caravan+preempt"), Load: 0.9, Seeds: 1, Replay: true, Sigma: 0, Jobs: []trace.Job{
+		{ID: "a", Duration: 600, GPUs: 8}, {ID: "b", Submit: 60, Duration: 600, GPUs: 24}, {ID: "c", Submit: 90, Duration: 600, GPUs: 20}, {ID: "d", Submit: 120, Duration: 600, GPUs: 40}, {ID: "e", Submit: 3600, Duration: 600, GPUs: 4},
+	}}
+	p, err := c.Prepare(1)
+	if err != nil || p.TooLarge != 2 || p.Largest.ID != "d" || len(p.Jobs) != 3 {
+		t.Fatalf("%d of %d too large, the largest is %q, %v: want 2 of 5, d", p.TooLarge, len(c.Jobs), p.Largest.ID, err)
+	}
+	results, err := c.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Metrics.Unfinished != 0 {
+			t.Errorf("%s: %d jobs never end", r.Policy, r.Metrics.Unfinished)
+		}
+	}
+	c.Jobs = c.Jobs[1:2]
+	if _, err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "all 1 jobs are larger than the cluster of 32 GPUs, at most 8 on a node, can hold") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// lazy starts nothing.
+type lazy struct{ Scheduler }
+
+func (lazy) Submit(float64, Ask) error { return nil }
+func (lazy) Decide(now float64) ([]Action, float64, error) {
+	return nil, now + time.Hour.Seconds(), nil
+}
+
+// A run that cannot end names the job.
+func TestRunsThatCannotEndNameTheJob(t *testing.T) {
+	c := uneven(t)
+	for want, test := range map[string]Setup{
+		"job big asks for 24 GPUs":  {Cluster: c, Jobs: []trace.Job{{ID: "big", Duration: 1, GPUs: 24}}, Scheduler: planned(t, c, core.Policy{Order: "fifo"})},
+		"the first is a, of 4 GPUs": {Cluster: c, Jobs: []trace.Job{{ID: "a", Duration: 1, GPUs: 4}}, Scheduler: lazy{}},
+	} {
+		if _, err := Run(t.Context(), test); err == nil || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("error %v: want %q", err, want)
+		}
+	}
+}
