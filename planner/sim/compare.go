@@ -216,14 +216,17 @@ func (c *Comparison) validate() error {
 	if c.Seeds < 1 {
 		faults = append(faults, fmt.Sprintf("seeds %d: want 1 or more", c.Seeds))
 	}
-	if !(c.Load > 0 && c.Load <= 100) {
-		faults = append(faults, fmt.Sprintf("load %g: want more than 0, at most 100", c.Load))
+	if !(c.Load >= trace.MinLoad && c.Load <= trace.MaxLoad) {
+		faults = append(faults, fmt.Sprintf("load %g: want %g to %g", c.Load, trace.MinLoad, trace.MaxLoad))
 	}
-	if !(c.Interval >= 0) {
-		faults = append(faults, fmt.Sprintf("interval %g: want 0 or more seconds", c.Interval))
+	if !(c.Interval >= 0 && c.Interval <= 86400) {
+		faults = append(faults, fmt.Sprintf("interval %g: want 0 to 86400 seconds", c.Interval))
 	}
-	if !(c.Failures.PerNodeDay >= 0 && c.Failures.PerNodeDay <= 1e4) || !(c.Failures.Repair > 0) && c.Failures.PerNodeDay > 0 {
-		faults = append(faults, fmt.Sprintf("%g failures per node and day, repaired in %g s: want 0 to 10000, and more than 0", c.Failures.PerNodeDay, c.Failures.Repair))
+	if !(c.Failures.PerNodeDay >= 0 && c.Failures.PerNodeDay <= 1e4) {
+		faults = append(faults, fmt.Sprintf("failures %g of each node in a day: want 0 to 10000", c.Failures.PerNodeDay))
+	}
+	if !(c.Failures.Repair >= 0 && c.Failures.Repair <= 1e8) || c.Failures.Repair == 0 && c.Failures.PerNodeDay > 0 {
+		faults = append(faults, fmt.Sprintf("repair %g: want more than 0, at most 1e+08 seconds", c.Failures.Repair))
 	}
 	if !(c.Sigma >= 0 && c.Sigma <= 10 || c.Sigma == NoEstimates) {
 		faults = append(faults, fmt.Sprintf("estimate sigma %g: want 0 to 10, or -1 for no estimates", c.Sigma))

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func Bounded(r io.Reader, o Options, most int, seed uint64) ([]Job, Kept, error)
 	if most < 1 {
 		return nil, Kept{}, fmt.Errorf("%w: at most %d jobs: want 1 or more", ErrTrace, most)
 	}
-	b := bounded{most: most, seed: seed, blocks: map[int64][]Job{}, seen: map[int64]bool{}, limit: math.MaxUint64}
+	b := bounded{most: most, seed: seed, blocks: map[int64][]numbered{}, seen: map[int64]bool{}, limit: math.MaxUint64}
 	rep, err := Scan(r, o, func(j Job) error { return b.add(j) })
 	kept := Kept{Report: rep, Days: len(b.seen), Whole: len(b.blocks), KeptJobs: b.jobs}
 	if err != nil {
@@ -43,12 +44,19 @@ func Bounded(r io.Reader, o Options, most int, seed uint64) ([]Job, Kept, error)
 	return jobs, kept, err
 }
 
+// numbered is a job with its number in the order of the rows.
+type numbered struct {
+	Job
+	number int
+}
+
 type bounded struct {
 	most   int
 	seed   uint64
-	blocks map[int64][]Job
+	blocks map[int64][]numbered
 	seen   map[int64]bool
-	jobs   int
+	// jobs counts those that are kept, rows all.
+	jobs, rows int
 	// limit is the number from which on days are dropped.
 	limit uint64
 }
@@ -57,12 +65,13 @@ type bounded struct {
 var errTooMany = errors.New("a single day has more jobs than may be kept")
 
 func (b *bounded) add(j Job) error {
+	b.rows++
 	at := int64(math.Floor(j.Submit / day))
 	b.seen[at] = true
 	if b.number(at) >= b.limit {
 		return nil
 	}
-	b.blocks[at] = append(b.blocks[at], j)
+	b.blocks[at] = append(b.blocks[at], numbered{j, b.rows})
 	b.jobs++
 	for b.jobs > b.most {
 		if len(b.blocks) == 1 {
@@ -91,14 +100,14 @@ func (b *bounded) number(at int64) uint64 {
 }
 
 // join puts the days kept one behind the other, unless all are. Names that come
-// again are told apart.
+// again are told apart as Read does it.
 func (b *bounded) join() ([]Job, error) {
 	at := make([]int64, 0, len(b.blocks))
 	for k := range b.blocks {
 		at = append(at, k)
 	}
 	slices.Sort(at)
-	out := make([]Job, 0, b.jobs)
+	kept := make([]numbered, 0, b.jobs)
 	names := make(map[string]bool, b.jobs)
 	for i, k := range at {
 		move := 0.0
@@ -110,12 +119,14 @@ func (b *bounded) join() ([]Job, error) {
 			if j.Deadline != 0 {
 				j.Deadline += move
 			}
-			for names[j.ID] {
-				j.ID = fmt.Sprintf("%s#%d", j.ID, len(out)+1)
-			}
-			names[j.ID] = true
-			out = append(out, j)
+			kept = append(kept, j)
 		}
+	}
+	slices.SortFunc(kept, func(a, b numbered) int { return cmp.Compare(a.number, b.number) })
+	out := make([]Job, len(kept))
+	for i := range kept {
+		out[i] = kept[i].Job
+		distinguish(names, &out[i], kept[i].number)
 	}
 	Sort(out)
 	return out, nil

@@ -71,7 +71,7 @@ func TestBounded(t *testing.T) {
 func TestBoundedKeepsAll(t *testing.T) {
 	text := "job,submit_s,duration_s,gpus,deadline_s\nb,900000,60,1,900100\na,5,60,2,\na,6,60,1,\nc,-1,60,x,\n"
 	jobs, kept, err := Bounded(strings.NewReader(text), Options{Format: FormatCSV}, 3, 1)
-	want := []Job{{ID: "a", Submit: 5, Duration: 60, GPUs: 2}, {ID: "a#2", Submit: 6, Duration: 60, GPUs: 1}, {ID: "b", Submit: 900000, Duration: 60, GPUs: 1, Deadline: 900100}}
+	want := []Job{{ID: "a", Submit: 5, Duration: 60, GPUs: 2}, {ID: "a#3", Submit: 6, Duration: 60, GPUs: 1}, {ID: "b", Submit: 900000, Duration: 60, GPUs: 1, Deadline: 900100}}
 	if err != nil || kept.Broken != 1 || kept.Days != kept.Whole {
 		t.Fatalf("%+v, %v", kept, err)
 	}
@@ -86,5 +86,22 @@ func TestBoundedKeepsAll(t *testing.T) {
 	}
 	if _, _, err := Bounded(strings.NewReader(text), Options{Format: FormatCSV}, 0, 1); !errors.Is(err, ErrTrace) {
 		t.Errorf("no job: %v", err)
+	}
+}
+
+// A trace that is kept whole has the names that Read gives, whatever the order of
+// its rows, and with submissions before zero.
+func TestBoundedNamesAsReadDoes(t *testing.T) {
+	const text = "job,submit_s,duration_s,gpus\na,100,100,4\na,120,100,1\nr,-5,100,1\na,-90000,1,2\na#2,1,1,1\n"
+	want, _, err := Read(strings.NewReader(text), Options{Format: FormatCSV})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := Bounded(strings.NewReader(text), Options{Format: FormatCSV}, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("jobs (-Read +Bounded):\n%s", diff)
 	}
 }

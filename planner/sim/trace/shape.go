@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 )
 
 // day is how long a block of the bootstrap is, in seconds.
@@ -50,13 +51,35 @@ func Load(jobs []Job, gpus int) float64 {
 	return work / (float64(gpus) * last)
 }
 
+// MinLoad and MaxLoad bound the loads to which a trace is moved.
+const MinLoad, MaxLoad = 1e-4, 100.0
+
+// CheckScale reports whether ScaleTo can move jobs to this load of a cluster of so
+// many GPUs; every fault is in the error.
+func CheckScale(gpus int, load float64) error {
+	var faults []string
+	if gpus < 1 || gpus > maxGPUs {
+		faults = append(faults, fmt.Sprintf("gpus %d: want 1 to %d", gpus, maxGPUs))
+	}
+	if !(load >= MinLoad && load <= MaxLoad) {
+		faults = append(faults, fmt.Sprintf("load %g: want %g to %g", load, MinLoad, MaxLoad))
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: %s", ErrTrace, strings.Join(faults, "; "))
+	}
+	return nil
+}
+
 // ScaleTo moves the submissions closer or further apart, all by one factor, so
 // that the load on a cluster is the one wanted. Durations stay; deadlines keep
 // their distance from the submission.
 func ScaleTo(jobs []Job, gpus int, load float64) (scaled []Job, factor float64, err error) {
 	have := Load(jobs, gpus)
-	if math.IsInf(have, 0) || !(load > 0) {
-		return nil, 0, fmt.Errorf("%w: scale to load %g: want more than 0, and jobs that are submitted at different times", ErrTrace, load)
+	if err := CheckScale(gpus, load); err != nil {
+		return nil, 0, err
+	}
+	if len(jobs) == 0 || math.IsInf(have, 0) {
+		return nil, 0, fmt.Errorf("%w: scale %d jobs to load %g: want jobs that are submitted at different times", ErrTrace, len(jobs), load)
 	}
 	factor = have / load
 	out := slices.Clone(jobs)

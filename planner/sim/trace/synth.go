@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 )
 
 // Synthetic says how to make up a trace of foundation-model training, of which
@@ -24,12 +25,19 @@ type Synthetic struct {
 	Seed  uint64
 }
 
+// maxSynthetic bounds the jobs that are made up, and MaxDays how many days of a
+// trace can be named: 273 years.
+const (
+	maxSynthetic = 10_000_000
+	MaxDays      = 100_000
+)
+
 // Make makes the trace up. Arrivals are a Poisson process whose rate is highest
 // in the afternoon; run times are lognormal, of a median that grows with the
 // square root of the gang's size.
 func (s Synthetic) Make() ([]Job, error) {
-	if s.Jobs < 1 || s.Days <= 0 || s.GPUsPerNode < 1 || s.MaxNodes < 1 || s.Small < 0 || s.Small > 1 {
-		return nil, fmt.Errorf("%w: synthesise %d jobs in %g days on %d nodes of %d GPUs, %g of them small: want 1 or more of each, and a part from 0 to 1", ErrTrace, s.Jobs, s.Days, s.MaxNodes, s.GPUsPerNode, s.Small)
+	if err := s.check(); err != nil {
+		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(s.Seed, 0x5e17))
 	jobs := make([]Job, s.Jobs)
@@ -39,6 +47,25 @@ func (s Synthetic) Make() ([]Job, error) {
 	}
 	Sort(jobs)
 	return Shift(jobs), nil
+}
+
+// check reports every fault.
+func (s Synthetic) check() error {
+	var faults []string
+	want := func(holds bool, key string, value any, allowed string) {
+		if !holds {
+			faults = append(faults, fmt.Sprintf("%s %v: want %s", key, value, allowed))
+		}
+	}
+	want(s.Jobs >= 1 && s.Jobs <= maxSynthetic, "jobs", s.Jobs, fmt.Sprintf("1 to %d", maxSynthetic))
+	want(s.Days > 0 && s.Days <= MaxDays, "days", s.Days, fmt.Sprintf("more than 0, at most %d", MaxDays))
+	want(s.GPUsPerNode >= 1 && s.GPUsPerNode <= 64, "gpus-per-node", s.GPUsPerNode, "1 to 64")
+	want(s.MaxNodes >= 1 && s.MaxNodes <= maxGPUs/64, "max-nodes", s.MaxNodes, fmt.Sprintf("1 to %d", maxGPUs/64))
+	want(s.Small >= 0 && s.Small <= 1, "small", s.Small, "a part from 0 to 1")
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: make up jobs: %s", ErrTrace, strings.Join(faults, "; "))
+	}
+	return nil
 }
 
 func (s Synthetic) one(rng *rand.Rand) Job {

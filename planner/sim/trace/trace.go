@@ -176,10 +176,7 @@ func Read(r io.Reader, o Options) ([]Job, Report, error) {
 	var jobs []Job
 	names := map[string]bool{}
 	rep, err := Scan(r, o, func(j Job) error {
-		for names[j.ID] {
-			j.ID = fmt.Sprintf("%s#%d", j.ID, len(jobs)+1)
-		}
-		names[j.ID] = true
+		distinguish(names, &j, len(jobs)+1)
 		jobs = append(jobs, j)
 		return nil
 	})
@@ -188,6 +185,15 @@ func Read(r io.Reader, o Options) ([]Job, Report, error) {
 	}
 	Sort(jobs)
 	return jobs, rep, nil
+}
+
+// distinguish puts a job's number, in the order of the rows, behind a name that was
+// there before.
+func distinguish(names map[string]bool, j *Job, number int) {
+	for names[j.ID] {
+		j.ID = fmt.Sprintf("%s#%d", j.ID, number)
+	}
+	names[j.ID] = true
 }
 
 // Sort orders jobs by submission, then by ID.

@@ -12,6 +12,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/audit"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
 
 // auditFlags are the flags of `trace check-events`.
@@ -46,6 +47,7 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose result it is, if there are several")
 	cmd.Flags().IntVar(&f.seed, "seed", 1, "`number` of the seed whose result it is")
 	f.sim.trace.add(cmd)
+	cmd.Flags().IntVar(&f.sim.maxJobs, "max-jobs", trace.DefaultMost, "the most `jobs` of the trace that are kept in memory, as for simulate")
 	cmd.Flags().BoolVar(&f.sim.replay, "no-bootstrap", false, "exactly the jobs of the trace were played, rather than days drawn from it")
 	return cmd
 }
@@ -68,7 +70,7 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		in.Nodes = append(in.Nodes, audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own})
 	}
 	if f.sim.trace.file != "" {
-		jobs, _, err := f.sim.trace.read(a.env)
+		jobs, _, err := f.sim.trace.readAtMost(a.env, f.sim.maxJobs)
 		if err != nil {
 			return err
 		}

@@ -67,3 +67,16 @@ func TestCheckEventsOfAnUnevenCluster(t *testing.T) {
 		}
 	}
 }
+
+// Jobs of one name are told apart alike by whoever reads the trace.
+func TestCheckEventsOfNamesThatComeAgain(t *testing.T) {
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus\na,100,100,4\na,120,100,1\nr,-5,100,1\n")
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "8", "--policies", "gang", "--seeds", "1", "--no-bootstrap", "--json", "--events", events)
+	if played.code != CodeOK {
+		t.Fatalf("exit code %d: %s", played.code, played.errOut)
+	}
+	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--gpus", "8", "--trace", path, "--no-bootstrap"); got.code != CodeOK {
+		t.Errorf("exit code %d:\n%s%s", got.code, got.out, got.errOut)
+	}
+}

@@ -66,7 +66,14 @@ func TestSimulate(t *testing.T) {
 		"sample of nothing":             {args: []string{"trace", "sample", "--from", "9", path}, wantCode: 1, wantErr: []string{"no job is submitted"}},
 		"scale":                         {args: []string{"trace", "scale", "--gpus", "16", "--load", "0.5", path}, wantOut: []string{"ja,"}, wantErr: []string{"1 jobs are larger than 16 GPUs"}},
 		"make up":                       {args: []string{"trace", "synth", "--jobs", "3", "--days", "1"}, wantOut: []string{"synth-000001"}},
-		"make up nothing":               {args: []string{"trace", "synth", "--jobs", "0"}, wantCode: 2, wantErr: []string{"synthesise 0 jobs"}},
+		"make up nothing":               {args: []string{"trace", "synth", "--jobs", "0"}, wantCode: 2, wantErr: []string{"jobs 0: want 1 to 10000000"}},
+		"make up without end":           {args: []string{"trace", "synth", "--days", "NaN", "--small", "NaN", "--gpus-per-node", "0", "--max-nodes", "-1"}, wantCode: 2, wantErr: []string{"days NaN: want more than 0, at most 100000", "small NaN: want a part from 0 to 1", "gpus-per-node 0: want 1 to 64", "max-nodes -1: want 1 to 16384"}},
+		"make up for ever":              {args: []string{"trace", "synth", "--days", "Inf"}, wantCode: 2, wantErr: []string{"days +Inf"}},
+		"sample before the first day":   {args: []string{"trace", "sample", "--from", "-3", "--days", "NaN", path}, wantCode: 2, wantErr: []string{"--from -3: want 0 to 100000", "--days NaN: want more than 0"}},
+		"scale to no cluster":           {args: []string{"trace", "scale", "--gpus", "-4", path}, wantCode: 2, wantErr: []string{"gpus -4: want 1 to"}},
+		"scale to a load without end":   {args: []string{"trace", "scale", "--load", "Inf", path}, wantCode: 2, wantErr: []string{"load +Inf: want 0.0001 to 100"}},
+		"scale to nearly no load":       {args: []string{"trace", "scale", "--load", "1e-300", path}, wantCode: 2, wantErr: []string{"load 1e-300: want 0.0001 to 100"}},
+		"numbers that are none":         {args: []string{"simulate", "--trace", path, "--load", "1e-300", "--repair", "NaN", "--failures", "Inf", "--interval", "Inf"}, wantCode: 1, wantErr: []string{"load 1e-300: want 0.0001", "repair NaN: want more than 0", "failures +Inf of each node", "interval +Inf: want 0 to 86400"}},
 		"a time unit":                   {args: []string{"trace", "describe", "--time-unit", "h", path}, wantCode: 2, wantErr: []string{`--time-unit "h"`}},
 	}
 	for name, test := range tests {

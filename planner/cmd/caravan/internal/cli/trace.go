@@ -217,6 +217,9 @@ func (a *app) traceSample() *cobra.Command {
 		Use: "sample FILE", Short: "Take some days out of a trace, in a row or drawn at random", Args: args(1, 1, "one file"),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			f.file = argv[0]
+			if err := sampled(from, days); err != nil {
+				return err
+			}
 			jobs, _, err := f.read(a.env)
 			if err != nil {
 				return err
@@ -239,6 +242,21 @@ func (a *app) traceSample() *cobra.Command {
 	return cmd
 }
 
+// sampled checks which days are asked for.
+func sampled(from, days float64) error {
+	var err error
+	if !(from >= 0 && from <= trace.MaxDays) {
+		err = errors.Join(err, fmt.Errorf("--from %g: want 0 to %d", from, trace.MaxDays))
+	}
+	if !(days > 0 && days <= trace.MaxDays) {
+		err = errors.Join(err, fmt.Errorf("--days %g: want more than 0, at most %d", days, trace.MaxDays))
+	}
+	if err != nil {
+		return usage("%w", err)
+	}
+	return nil
+}
+
 func (a *app) traceScale() *cobra.Command {
 	var f traceFlags
 	var gpus int
@@ -251,6 +269,9 @@ al., The Case for Evaluating MapReduce Performance Using Workload Suites,
 MASCOTS'11, which samples windows of a trace and scales them to a cluster).`,
 		RunE: func(_ *cobra.Command, argv []string) error {
 			f.file = argv[0]
+			if err := trace.CheckScale(gpus, load); err != nil {
+				return usage("%w", err)
+			}
 			jobs, _, err := f.read(a.env)
 			if err != nil {
 				return err
