@@ -42,6 +42,7 @@ var layers = []layer{
 	{prefix: "planner/carbon", allowed: nil, stdOnly: true},
 	{prefix: "planner/burstapi", allowed: nil, stdOnly: true},
 	{prefix: "autoscaler/pool", allowed: nil},
+	{prefix: "autoscaler/orphan", allowed: nil, stdOnly: true},
 	{prefix: "autoscaler/terraform", allowed: nil},
 	{prefix: "autoscaler/target", allowed: []string{"autoscaler/link", "autoscaler/pool", "autoscaler/terraform", "planner/burstapi", "planner/httpapi"}},
 	{prefix: "autoscaler/link", allowed: []string{"planner/httpapi"}},

@@ -3,12 +3,16 @@
 package main
 
 import (
+	"time"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad-autoscaler/plugins"
 
 	"github.com/caravan-sched/caravan/autoscaler/apm"
+	"github.com/caravan-sched/caravan/autoscaler/orphan"
 )
 
 func main() {
+	orphan.Watch(time.Second, orphan.End)
 	plugins.Serve(func(log hclog.Logger) any { return apm.New(log) })
 }

@@ -3,12 +3,16 @@
 package main
 
 import (
+	"time"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad-autoscaler/plugins"
 
+	"github.com/caravan-sched/caravan/autoscaler/orphan"
 	"github.com/caravan-sched/caravan/autoscaler/strategy"
 )
 
 func main() {
+	orphan.Watch(time.Second, orphan.End)
 	plugins.Serve(func(log hclog.Logger) any { return strategy.New(log) })
 }
