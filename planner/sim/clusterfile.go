@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
@@ -36,6 +38,12 @@ var models = map[string]string{
 	"H100": "NVIDIA H100 80GB HBM3", "H200": "NVIDIA H200", "B200": "NVIDIA B200", "GB200": "NVIDIA GB200", "MI300X": "AMD Instinct MI300X",
 }
 
+// keyName is what faults call the label of a block.
+const keyName = "the name"
+
+// Models are the names of the GPUs that a cluster file may have.
+func Models() []string { return slices.Sorted(maps.Keys(models)) }
+
 // ParseCluster reads a cluster file. Every fault is in the error, with its line.
 func ParseCluster(src []byte, name string) (Cluster, error) {
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
@@ -51,13 +59,17 @@ func ParseCluster(src []byte, name string) (Cluster, error) {
 		}
 		faults = append(faults, fmt.Errorf("%w: %s: %s: %s", ErrSetup, at, d.Summary, d.Detail))
 	}
-	if len(faults) > 0 {
+	body, written := (*hclsyntax.Body)(nil), false
+	if file != nil {
+		body, written = file.Body.(*hclsyntax.Body)
+	}
+	if !written || len(faults) > 0 && len(f.Nodes) == 0 {
 		return Cluster{}, errors.Join(faults...)
 	}
 	c := Cluster{Levels: []string{model.LevelBlock, model.LevelRack}}
 	seen := map[string]bool{}
 	for i := range f.Nodes {
-		faults = append(faults, f.Nodes[i].check(name, seen)...)
+		faults = append(faults, f.Nodes[i].check(name, seen, readable(body, i))...)
 	}
 	if len(f.Nodes) == 0 {
 		faults = append(faults, fmt.Errorf("%w: %s: no nodes block: want one or more", ErrSetup, name))
@@ -76,12 +88,46 @@ func ParseCluster(src []byte, name string) (Cluster, error) {
 	return c, nil
 }
 
-func (f *fileNodes) check(name string, seen map[string]bool) (faults []error) {
+// readable says of a key of the i-th nodes block whether there is a value of the
+// right type: of any other one more was said already.
+func readable(body *hclsyntax.Body, i int) func(key string) bool {
+	want := map[string]cty.Type{"model": cty.String, "datacenter": cty.String}
+	var blocks []*hclsyntax.Block
+	for _, b := range body.Blocks {
+		if b.Type == "nodes" {
+			blocks = append(blocks, b)
+		}
+	}
+	return func(key string) bool {
+		if i >= len(blocks) {
+			return false
+		}
+		attr, there := blocks[i].Body.Attributes[key]
+		if !there {
+			return false
+		}
+		typ, known := want[key]
+		if !known {
+			typ = cty.Number
+		}
+		v, diags := attr.Expr.Value(nil)
+		if diags.HasErrors() {
+			return false
+		}
+		v, err := convert.Convert(v, typ)
+		return err == nil && !v.IsNull() && (typ != cty.Number || v.AsBigFloat().IsInt())
+	}
+}
+
+func (f *fileNodes) check(name string, seen map[string]bool, readable func(key string) bool) (faults []error) {
 	add := func(key string, value any, allowed string) {
+		if key != keyName && !readable(key) {
+			return
+		}
 		faults = append(faults, fmt.Errorf("%w: %s: nodes %q: %s is %v: want %s", ErrSetup, name, f.Name, key, value, allowed))
 	}
 	if f.Name == "" || seen[f.Name] {
-		add("the name", fmt.Sprintf("%q", f.Name), "another for each block")
+		add(keyName, fmt.Sprintf("%q", f.Name), "another for each block")
 	}
 	seen[f.Name] = true
 	if f.Count < 1 || f.Count > maxClusterGPUs {
@@ -91,7 +137,7 @@ func (f *fileNodes) check(name string, seen map[string]bool) (faults []error) {
 		add("gpus", f.GPUs, "1 to 64")
 	}
 	if _, known := models[f.Model]; !known {
-		add("model", fmt.Sprintf("%q", f.Model), "one of "+strings.Join(slices.Sorted(maps.Keys(models)), ", "))
+		add("model", fmt.Sprintf("%q", f.Model), "one of "+strings.Join(Models(), ", "))
 	}
 	if f.NodesPerRack != nil && *f.NodesPerRack < 1 {
 		add("nodes_per_rack", *f.NodesPerRack, "1 or more")

@@ -40,9 +40,13 @@ func Policies() []string {
 // unless that is said, as in the planner's configuration. What is written behind the name turns
 // more on or off: "sjf+easy", "fifo+conservative+preempt", "caravan+no-backfill".
 func PolicyOf(name string) (core.Policy, error) {
-	name, more, _ := strings.Cut(name, "+")
+	name, more, words := strings.Cut(name, "+")
 	p := core.Policy{Order: name}
 	switch {
+	case words && (name == PolicyKube || name == PolicyKubeQuota):
+		return p, fmt.Errorf("%w: policy %s+%s: want %s alone: the words behind a + are for the planner's own policies", ErrSetup, name, more, name)
+	case words && strings.HasSuffix(name, ".hcl"):
+		return p, fmt.Errorf("%w: policy %s+%s: want %s alone: what the words behind a + turn on stands in the file", ErrSetup, name, more, name)
 	case name == PolicyGang:
 		p = core.Policy{Order: queue.OrderFIFO, Strict: true}
 	case !slices.Contains(queue.Orders(), name):

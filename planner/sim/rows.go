@@ -37,6 +37,9 @@ func (c *Comparison) variantOf(row string) (policy string, v variant, err error)
 	}
 	for word := range strings.SplitSeq(words, "@") {
 		set, known := variants[word]
+		if first, more, plus := strings.Cut(word, "+"); !known && plus {
+			return "", v, fmt.Errorf("%w: policy %s: +%s goes before the @: want %s+%s@%s", ErrSetup, row, more, policy, more, first)
+		}
 		if !known {
 			return "", v, fmt.Errorf("%w: policy %s: %q: want one of %s behind an @", ErrSetup, row, word, strings.Join(Variants(), ", "))
 		}

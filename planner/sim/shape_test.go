@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +81,32 @@ func TestRunsThatCannotEndNameTheJob(t *testing.T) {
 		if _, err := Run(t.Context(), test); err == nil || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("error %v: want %q", err, want)
 		}
+	}
+}
+
+// A cluster file's faults are all said at once, each of them once.
+func TestFaultsOfAClusterFile(t *testing.T) {
+	_, err := ParseCluster([]byte("nodes \"a\" {\n  count = 0\n  gpus = \"many\"\n  model = \"H1000\"\n  colour = \"red\"\n}\nnodes \"b\" {\n  count = 1.5\n  gpus = 99\n}\nracks = 3\n"), "c.hcl")
+	if err == nil {
+		t.Fatal("it is accepted")
+	}
+	for _, want := range []string{"nodes \"a\": count is 0: want 1", "c.hcl:3", "\"H1000\": want one of A10", "c.hcl:5", "c.hcl:8", "nodes \"b\": gpus is 99: want 1 to 64", "\"model\" is required", "c.hcl:11"} {
+		if n := strings.Count(err.Error(), want); n != 1 {
+			t.Errorf("%q is said %d times: want once\n%v", want, n, err)
+		}
+	}
+	if n := strings.Count(err.Error(), "\n") + 1; n != 8 {
+		t.Errorf("%d faults: want 8\n%v", n, err)
+	}
+}
+
+// The documentation names every model that a cluster file may have.
+func TestModelsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/simulator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "`" + strings.Join(Models(), "`, `") + "`"; !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
+		t.Errorf("docs/simulator.md lacks %s", want)
 	}
 }

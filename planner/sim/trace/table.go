@@ -19,6 +19,8 @@ type table struct {
 	row   row
 	bare  bool
 	first []string
+	// width is how many columns there are.
+	width int
 }
 
 // row is one of them. Its values are good until the next.
@@ -47,8 +49,11 @@ func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, err
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		if _, twice := t.names[name]; !twice {
 			t.names[name] = i
+		} else if name != "" {
+			return nil, fmt.Errorf("%w: column %s is there twice: want it once", ErrTrace, name)
 		}
 	}
+	t.width = len(header)
 	var missing []string
 	for _, name := range columns {
 		if _, ok := t.names[name]; !ok {
@@ -73,6 +78,11 @@ func (t *table) next() (*row, error) {
 		return nil, syntax.Err
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errRead, err)
+	}
+	for i := t.width; i < len(values); i++ {
+		if strings.TrimSpace(values[i]) != "" {
+			return nil, fmt.Errorf("%d columns: want the %d of the header at most", len(values), t.width)
+		}
 	}
 	t.row.values = values
 	return &t.row, nil

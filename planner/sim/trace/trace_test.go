@@ -61,6 +61,8 @@ func TestFormats(t *testing.T) {
 		"broken rows stop": {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus\na,0,5,1\nb,0,-1,1\n", wantErr: "line 3: duration -1 s: want more than 0"},
 		"a class":          {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,class\na,0,5,1,big\n", wantErr: "class \"big\": want one of"},
 		"elastic bounds":   {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,min_gpus\na,0,5,1,2\n", wantErr: "2 to 1 GPUs"},
+		"too many columns": {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,0,5,1,9\nb,0,5,1,\n", want: []Job{{ID: "b", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 1, Broken: 1, First: "line 2: 5 columns: want the 4 of the header at most"}},
+		"a column twice":   {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpus\na,0,5,1,2\n", wantErr: "column gpus is there twice: want it once"},
 		"no job":           {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n", wantErr: "no job among them"},
 		"all broken":       {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,b,c,d\n", wantErr: "all of them broken or left out; line 2"},
 		"no columns":       {o: Options{Format: "csv"}, text: "a,b\n1,2\n", wantErr: "columns job, submit_s, duration_s, gpus are missing; there are a, b"},

@@ -105,7 +105,7 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return err
 	}
 	if wrong := out.FaultCount + len(out.Differences); wrong > 0 {
-		return fmt.Errorf("%s: %d faults, %d metrics that are others", name, out.FaultCount, len(out.Differences))
+		return fmt.Errorf("%s: faults: %d; metrics that are others: %d", name, out.FaultCount, len(out.Differences))
 	}
 	return nil
 }
@@ -117,6 +117,7 @@ func (a *app) metricsOf(f *auditFlags) ([]byte, error) {
 		return nil, fmt.Errorf("read results: %w", err)
 	}
 	var all struct {
+		Error   string `json:"error"`
 		Results []struct {
 			Policy  string          `json:"policy"`
 			Seed    int             `json:"seed"`
@@ -125,6 +126,13 @@ func (a *app) metricsOf(f *auditFlags) ([]byte, error) {
 	}
 	if err := json.Unmarshal(data, &all); err != nil {
 		return nil, fmt.Errorf("read results: %s: %w", f.results, err)
+	}
+	if len(all.Results) == 0 {
+		why := ""
+		if all.Error != "" {
+			why = fmt.Sprintf(", it failed: %s", all.Error)
+		}
+		return nil, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
 	}
 	if len(all.Results) == 1 && f.policy == "" {
 		return all.Results[0].Metrics, nil

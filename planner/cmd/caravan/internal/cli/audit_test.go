@@ -23,6 +23,7 @@ func TestCheckEvents(t *testing.T) {
 	}
 	twice := writeFile(t, "twice.jsonl", strings.Replace(string(log), `"event":"finish"`, `"event":"stop"`, 1))
 	other := writeFile(t, "other.json", strings.Replace(played.out, `"jct_mean_s": `, `"jct_mean_s": 9`, 1))
+	failed := writeFile(t, "failed.json", `{"error":"x"}`)
 	others := writeFile(t, "others.csv", "job,submit_s,duration_s,gpus\nz,0,1,1\n")
 	tests := map[string]struct {
 		args             []string
@@ -32,13 +33,14 @@ func TestCheckEvents(t *testing.T) {
 		"as it is":             {args: []string{events, "--trace", path}, wantOut: "Faults  none"},
 		"with its results":     {args: []string{events, "--results", results, "--policy", "k8s-default"}, wantOut: "every metric is what the events say"},
 		"as JSON":              {args: []string{events, "--json"}, wantOut: `"work_submitted_gpu_h"`},
-		"an end is missing":    {args: []string{twice}, wantCode: 1, wantOut: "never finished", wantErr: "1 faults"},
-		"other results":        {args: []string{events, "--results", other, "--policy", "k8s-default"}, wantCode: 1, wantOut: "jct_mean_s", wantErr: "that are others"},
+		"an end is missing":    {args: []string{twice}, wantCode: 1, wantOut: "never finished", wantErr: "faults: 1; metrics that are others: 0"},
+		"other results":        {args: []string{events, "--results", other, "--policy", "k8s-default"}, wantCode: 1, wantOut: "jct_mean_s", wantErr: "faults: 0; metrics that are others: "},
 		"results of others":    {args: []string{events, "--results", results, "--policy", "las"}, wantCode: 2, wantErr: "k8s-default, seed 1"},
 		"another cluster":      {args: []string{events, "--gpus-per-node", "4"}, wantCode: 1, wantOut: "there is no GPU"},
 		"another trace":        {args: []string{events, "--trace", others, "--no-bootstrap"}, wantCode: 1, wantOut: "is not in the trace"},
 		"no events":            {args: []string{path}, wantCode: 1, wantErr: "invalid events: line 1"},
 		"no such file":         {args: []string{"/no/such"}, wantCode: 1, wantErr: "/no/such"},
+		"results of a failure": {args: []string{events, "--results", failed}, wantCode: 2, wantErr: "there is no result in it: want the output of simulate --json, it failed: x\n"},
 		"results that are not": {args: []string{events, "--results", path}, wantCode: 1, wantErr: "read results"},
 	}
 	for name, test := range tests {

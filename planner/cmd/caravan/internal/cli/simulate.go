@@ -161,7 +161,7 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	}
 	results, err := a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(ctx) })
 	if err := errors.Join(err, logs.close()); err != nil {
-		return fmt.Errorf("simulate: %w", err)
+		return simulationFailed(err)
 	}
 	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: simSetup{Elastic: f.elastic, Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, IntervalS: f.interval}}
 	if err := a.prepared(&c, &out.Setup); err != nil {
@@ -180,6 +180,14 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		return render.Simulated(w, s, f.policies, results)
 	})
+}
+
+// simulationFailed tells a simulation that failed from one that was stopped.
+func simulationFailed(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("simulate: it was interrupted before all runs had ended")
+	}
+	return fmt.Errorf("simulate: %w", err)
 }
 
 // prepared says what was made of the trace, and of which jobs nothing was.

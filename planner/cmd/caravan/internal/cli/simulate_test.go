@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // smallTrace has twelve jobs over two days, one of them larger than 16 GPUs.
@@ -45,6 +48,7 @@ func TestSimulate(t *testing.T) {
 		"an unknown policy":             {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 1, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
 		"more behind an order":          {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf+easy+preempt", "--seeds", "1", "--load", "0.9"}, wantOut: []string{"sjf+easy+preempt"}},
 		"something else behind it":      {args: []string{"simulate", "--trace", path, "--policies", "sjf+luck"}, wantCode: 1, wantErr: []string{"policy sjf+luck: want easy"}},
+		"words behind others":           {args: []string{"simulate", "--trace", path, "--policies", "p.hcl+easy,k8s-default+easy,sjf@oracle+easy"}, wantCode: 1, wantErr: []string{"policy p.hcl+easy: want p.hcl alone", "policy k8s-default+easy: want k8s-default alone", "policy sjf@oracle+easy: +easy goes before the @: want sjf+easy@oracle"}},
 		"rows of their own":             {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf@oracle,sjf@no-estimates,fifo@elastic100,gang+no-elastic", "--seeds", "1", "--elastic", "0.5"}, wantOut: []string{"sjf@oracle", "sjf@no-estimates", "fifo@elastic100"}},
 		"another row":                   {args: []string{"simulate", "--trace", path, "--policies", "sjf@luck", "--elastic", "2"}, wantCode: 1, wantErr: []string{`"luck": want one of elastic100, elastic30, no-estimates, oracle behind an @`, "elastic part 2"}},
 		"queues and a policy's file":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", own + ",fairshare", "--queues", queues, "--seeds", "1"}, wantOut: []string{"own.hcl", "fairshare"}},
@@ -128,5 +132,16 @@ func TestSimulateJSON(t *testing.T) {
 		if err != nil || !strings.Contains(string(b), `"event":"finish"`) {
 			t.Errorf("events of %s: %v", policy, err)
 		}
+	}
+}
+
+// Whoever stops a simulation is told so.
+func TestSimulateIsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var errOut strings.Builder
+	code := Run(ctx, []string{"simulate", "--trace", writeFile(t, "trace.csv", smallTrace()), "--gpus", "16"}, Env{Stdout: io.Discard, Stderr: &errOut, LookupEnv: func(string) (string, bool) { return "", false }, Now: time.Now})
+	if want := "simulate: it was interrupted before all runs had ended\n"; code != CodeFailure || !strings.HasSuffix(errOut.String(), want) || strings.Contains(errOut.String(), "context canceled") {
+		t.Errorf("exit code %d: %s\nwant %q", code, errOut.String(), want)
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"runtime/debug"
 	"slices"
@@ -46,7 +45,7 @@ func (a *app) study(ctx context.Context, f *studyFlags, workers int) error {
 	}
 	played, err := a.playStudy(ctx, o)
 	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
+		return simulationFailed(err)
 	}
 	if f.evaluation != "" {
 		if err := study.Write(f.evaluation, played, f.quick); err != nil {
