@@ -161,7 +161,7 @@ func (p *Pool) checkNode(c *checker) {
 	number(c, ".node.cpu_mhz", p.CPUMHz, 1, maxCPU, "want what a node has for jobs, all its cores together, in MHz")
 	number(c, ".node.cores", p.Cores, 0, maxCPU, "want how many cores jobs may reserve, 0 or more")
 	number(c, ".node.memory_mib", p.MemoryMiB, 1, maxQuantity, "want what a node has for jobs, in MiB")
-	number(c, ".node.disk_mib", p.DiskMiB, 0, maxQuantity, "want what a node has for jobs, in MiB")
+	number(c, ".node.disk_mib", p.DiskMiB, 1, maxQuantity, "want what a node has for jobs, in MiB: each group asks for some (ephemeral_disk)")
 	for _, m := range []struct {
 		key    string
 		values map[string]string

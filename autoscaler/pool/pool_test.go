@@ -75,6 +75,7 @@ func pools(t testing.TB) string {
 func TestOneFault(t *testing.T) {
 	tests := map[string]struct{ old, new, want string }{
 		"no price":        {"on_demand      = 55.04\n    spot           = 24.9", "", "p.hcl:31: pool[eu-h100].price.on_demand is 0: want what a node costs"},
+		"no disk":         {"    disk_mib   = 28000000\n", "", "pool[eu-h100].node.disk_mib is 0: want what a node has for jobs, in MiB: each group asks for some"},
 		"price 0":         {"55.04", "0", "p.hcl:32: pool[eu-h100].price.on_demand is 0: want what a node costs in an hour, above 0"},
 		"price below 0":   {"55.04", "-1", "price.on_demand is -1"},
 		"price NaN":       {"55.04", `"NaN"`, `p.hcl:32: pool[eu-h100].price.on_demand is "NaN": Unsuitable value type`},

@@ -225,6 +225,7 @@ pool "p" {
     model      = "NVIDIA H100 80GB HBM3"
     cpu_mhz    = 1000
     memory_mib = 1000
+    disk_mib   = 1000
   }
   price {
     on_demand = 2

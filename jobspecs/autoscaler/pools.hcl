@@ -21,6 +21,7 @@ pool "cloud" {
     cpu_mhz    = 480000
     cores      = 96
     memory_mib = 2000000
+    disk_mib   = 28000000
     attributes = { "kernel.name" = "linux", "cpu.arch" = "amd64", "driver.caravan" = "1" }
   }
 
@@ -50,6 +51,7 @@ pool "counted" {
     cpu_mhz    = 120000
     cores      = 24
     memory_mib = 190000
+    disk_mib   = 3000000
     attributes = { "kernel.name" = "linux", "cpu.arch" = "amd64", "driver.caravan" = "1" }
   }
 

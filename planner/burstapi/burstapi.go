@@ -68,7 +68,8 @@ type Pool struct {
 	Nodes []Node `json:"nodes"`
 	// Why says in words why so many are wanted.
 	Why string `json:"why"`
-	// PricePerNodeHour is what a node costs on demand, in Currency.
+	// PricePerNodeHour is what a node costs in Currency: on demand, or as a spot node
+	// where there are no others.
 	PricePerNodeHour float64 `json:"price_per_node_hour"`
 	Currency         string  `json:"currency"`
 	// BlockedUntil is until when nothing is bought here after failures; BlockedWhy

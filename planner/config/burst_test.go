@@ -32,6 +32,7 @@ pool "eu" {
     numa_nodes = 2
     cpu_mhz    = 1000
     memory_mib = 2000
+    disk_mib   = 3000
     attributes = { "kernel.name" = "linux" }
     meta       = { fast = "yes" }
   }
@@ -89,7 +90,7 @@ burst {
 	wantPools := model.Burst{Currency: "EUR", DataSets: []model.DataSet{{Name: "laion", GB: 240}}, Pools: []model.BuyPool{{
 		Name: "eu", Near: "block", Quota: 4, OnDemand: 10, SpotLifetime: 24 * time.Hour, Boot: 6 * time.Minute, Join: 12 * time.Minute, Period: time.Second,
 		Node: model.Node{
-			ID: "eu", Datacenter: "dc1", Pool: "default", Levels: map[string]string{"rack": "r9", "region": "eu-west-1"}, Capacity: model.Resources{CPUMHz: 1000, MemoryMiB: 2000},
+			ID: "eu", Datacenter: "dc1", Pool: "default", Levels: map[string]string{"rack": "r9", "region": "eu-west-1"}, Capacity: model.Resources{CPUMHz: 1000, MemoryMiB: 2000, DiskMiB: 3000},
 			Attributes: map[string]string{"node.datacenter": "dc1", "node.class": "", "node.pool": "default", "attr.kernel.name": "linux", "meta.fast": "yes", "meta.caravan_pool": "eu"},
 			GPUs:       []model.GPU{gpu("0", 0), gpu("1", 0), gpu("2", 1), gpu("3", 1)},
 		},
@@ -110,7 +111,7 @@ func TestBurstFaults(t *testing.T) {
 	}{
 		"no pools":         {"burst {}", somePools, []string{`burst.pools is ""`}},
 		"no such file":     {"burst {\n pools = \"x.hcl\"\n}", somePools, []string{"c.hcl:2: burst.pools", "it cannot be read: no such file"}},
-		"a faulty file":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, "on_demand = 10", "on_demand = 0", 1), []string{"p.hcl:22: pool[eu].price.on_demand is 0"}},
+		"a faulty file":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, "on_demand = 10", "on_demand = 0", 1), []string{"p.hcl:23: pool[eu].price.on_demand is 0"}},
 		"another level":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, `"block"`, `"blok"`, 1), []string{`p.hcl:10: pool[eu].near is "blok": did you mean "block"?`}},
 		"every pool's":     {"burst { pools = \"p.hcl\" }", strings.NewReplacer(`"block"`, `"blok"`, "rack =", "rak =", "quota         = 4", "quota = 0").Replace(somePools), []string{`p.hcl:10: pool[eu].near is "blok"`, `p.hcl:11: pool[eu].levels is "rak": did you mean "rack"?`, "pool[eu].quota is 0"}},
 		"a rule of none":   {"burst {\n pools = \"p.hcl\"\n wait { gpus = 2 }\n}", somePools, []string{"burst.wait.over"}},

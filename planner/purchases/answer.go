@@ -19,7 +19,7 @@ func (b *Book) Pools(s *model.Snapshot, d *model.Demand, fault func(*model.Node,
 	for i := range s.Burst.Pools {
 		pool := &s.Burst.Pools[i]
 		p := burstapi.Pool{
-			Name: pool.Name, Currency: s.Burst.Currency, PricePerNodeHour: pool.OnDemand,
+			Name: pool.Name, Currency: s.Burst.Currency, PricePerNodeHour: cmp.Or(pool.OnDemand, pool.Spot),
 			Purchases: []burstapi.Purchase{}, GiveBack: []burstapi.GiveBack{}, Nodes: []burstapi.Node{},
 		}
 		if at := slices.IndexFunc(d.Pools, func(o model.PoolDemand) bool { return o.Name == pool.Name }); at >= 0 {

@@ -41,6 +41,8 @@ type Entry struct {
 	// all is in Jobs and Queues already.
 	Parted  float64 `json:"parted,omitempty"`
 	Charged float64 `json:"charged,omitempty"`
+	// Joined: one of its nodes has joined Nomad.
+	Joined bool `json:"joined,omitempty"`
 	// Message is what became of it, in words, and Ended when it failed or went.
 	Message string    `json:"message,omitempty"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -124,6 +126,9 @@ func (e *Entry) total(now time.Time) float64 {
 	left := e.Nodes - len(e.Gone)
 	if e.Billed.IsZero() || left <= 0 {
 		return e.Parted
+	}
+	if !e.Joined && !e.Until.IsZero() && now.After(e.Until) {
+		now = e.Until // what never came is not paid for beyond when it was to go
 	}
 	return e.Parted + burst.Bill(left, e.Price, now.Sub(e.Billed), e.MinBilling, e.Period)
 }

@@ -277,3 +277,75 @@ func FuzzDecode(f *testing.F) {
 		b.Pools(s, nil, func(*model.Node, *model.BuyPool) string { return "" })
 	})
 }
+
+// What was never made is not paid for, and what never came only until it was to go.
+func TestWhatNeverCameCostsNothingMore(t *testing.T) {
+	order := &burstapi.Report{Pool: "eu", Purchase: "p", Kind: burstapi.ReportOrdered}
+	fail := func(reason burstapi.Reason) *burstapi.Report {
+		return &burstapi.Report{Pool: "eu", Purchase: "p", Kind: burstapi.ReportFailed, Reason: reason}
+	}
+	back := &model.Demand{
+		Uses:     []model.PurchaseUse{{ID: "p", State: model.PurchaseFailed, Reason: "timeout", Why: "0 of 2"}},
+		GiveBack: []model.GiveBack{{Pool: "eu", Purchase: "p", Name: "p-0", By: t0}, {Pool: "eu", Purchase: "p", Name: "p-1", By: t0}},
+	}
+	tests := map[string]struct {
+		reports []*burstapi.Report
+		joins   bool
+		back    *model.Demand
+		want    float64
+	}{
+		"failed before it was ordered": {reports: []*burstapi.Report{fail(burstapi.ReasonError)}},
+		"refused":                      {reports: []*burstapi.Report{order, fail(burstapi.ReasonRefused)}},
+		"may have been made":           {reports: []*burstapi.Report{order, fail(burstapi.ReasonTimeout)}, want: 20},
+		"given back, never ordered":    {back: back},
+		"given back, never came":       {reports: []*burstapi.Report{order}, back: back, want: 20},
+		"refused, and yet it came":     {reports: []*burstapi.Report{order, fail(burstapi.ReasonRefused)}, joins: true, want: 20},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b, s := &Book{}, snapshot()
+			b.Carry(s, &model.Demand{Buy: []model.Purchase{bought("p")}}, time.Minute, t0)
+			if test.joins {
+				joins(s, "n1", "p-0", "p")
+				b.Carry(s, nil, time.Minute, t0.Add(time.Minute))
+			}
+			for _, r := range test.reports {
+				b.Report(r, t0.Add(2*time.Minute))
+			}
+			b.Carry(s, test.back, time.Minute, t0.Add(20*time.Minute))
+			// Both are by the hour, at 10.
+			b.Carry(s, nil, time.Minute, t0.Add(3*time.Hour))
+			out, sum := b.Burst(s.Burst, t0.Add(3*time.Hour)), 0.0
+			for _, o := range out.Spent {
+				if o.Queue == "" {
+					sum += o.Amount
+				}
+			}
+			for _, p := range out.Bought {
+				sum += p.Spent
+			}
+			if sum != test.want {
+				t.Errorf("it cost %g, want %g", sum, test.want)
+			}
+		})
+	}
+}
+
+// A node that was given back and that Nomad has down counts as gone in the end.
+func TestNodesThatAreDownEnd(t *testing.T) {
+	for down, want := range map[string]int{"down": 1, "": 0} {
+		b, s := &Book{}, snapshot()
+		b.Carry(s, &model.Demand{Buy: []model.Purchase{bought("p")}}, time.Minute, t0)
+		joins(s, "n1", "p-0", "p")
+		s.Nodes[0].Unschedulable = down
+		b.Carry(s, &model.Demand{GiveBack: []model.GiveBack{{Pool: "eu", Purchase: "p", Name: "p-0", By: t0}}}, time.Minute, t0.Add(time.Minute))
+		b.Carry(s, nil, time.Minute, t0.Add(30*time.Minute))
+		if n := len(b.Purchases[0].Gone); n != 0 {
+			t.Errorf("%q: %d nodes count as gone too soon", down, n)
+		}
+		b.Carry(s, nil, time.Minute, t0.Add(2*time.Hour))
+		if n := len(b.Purchases[0].Gone); n != want {
+			t.Errorf("%q: %d nodes count as gone, want %d", down, n, want)
+		}
+	}
+}

@@ -13,8 +13,10 @@ const (
 	// keepFor is for how long a purchase that is over is still told of.
 	keepFor = time.Hour
 	// goneAfter is after what time a node counts as gone that was given back and that
-	// Nomad does not know, though nobody has said so.
+	// Nomad does not know or has down, though nobody has said so.
 	goneAfter = time.Hour
+	// nodeDown is how Nomad calls a node that it hears nothing of.
+	nodeDown = "down"
 )
 
 // Carry takes over what a plan decided, and what is seen of the nodes.
@@ -80,6 +82,7 @@ func (b *Book) see(s *model.Snapshot, now time.Time) {
 		if e == nil || !slices.Contains(e.Names, on.Name) {
 			continue
 		}
+		e.Joined = true
 		if e.Billed.IsZero() {
 			e.Billed = latest(e.Ordered, now.Add(-e.Boot))
 		}
@@ -124,7 +127,7 @@ func (b *Book) use(s *model.Snapshot, e *Entry, u *model.PurchaseUse, now time.T
 func (b *Book) close(s *model.Snapshot, now time.Time) {
 	known := map[string]bool{}
 	for i := range s.Nodes {
-		if on := s.Nodes[i].Bought; on != nil {
+		if on := s.Nodes[i].Bought; on != nil && s.Nodes[i].Unschedulable != nodeDown {
 			known[on.Name] = true
 		}
 	}
@@ -197,6 +200,9 @@ func (b *Book) Report(r *burstapi.Report, now time.Time) bool {
 				why = string(r.Reason)
 			}
 			e.State, e.Message, e.Ended = model.PurchaseFailed, why, now
+			if r.Reason == burstapi.ReasonRefused && !e.Joined {
+				e.Billed = time.Time{} // nothing was made of it
+			}
 			b.fail(e, now, r.Reason == burstapi.ReasonCapacity, why)
 		}
 		for _, name := range e.Names {
