@@ -77,6 +77,7 @@ func (b backend) Status() httpapi.Status {
 		policy := d.queues.order()
 		st.Warnings = append(st.Warnings, policyWarnings(&policy, v.Snapshot)...)
 	}
+	st.Warnings = append(st.Warnings, d.bursts.warnings()...)
 	if lacking := d.lacking.Load(); lacking != nil {
 		st.Warnings = append(st.Warnings, *lacking...)
 	}

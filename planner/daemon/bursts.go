@@ -77,11 +77,12 @@ func (b *bursts) used() bool {
 	return len(b.pools.Pools) > 0 || b.book != nil && len(b.book.Purchases) > 0
 }
 
-// load reads what is stored, once in a term.
+// load reads what is stored, once in a term, also without pools: one that was taken
+// out may have purchases.
 func (b *bursts) load(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.loaded || len(b.pools.Pools) == 0 {
+	if b.loaded {
 		return nil
 	}
 	doc, err := b.store.Get(ctx, purchasesNames...)

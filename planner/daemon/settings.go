@@ -102,6 +102,9 @@ func (d *Daemon) applySettings() {
 	}
 	d.queues.configure(&cfg)
 	d.bursts.configure(&cfg)
+	for _, w := range d.bursts.warnings() {
+		d.log.Warn("a pool was taken out that has purchases", "subject", w.Subject, "warning", w.Text)
+	}
 	d.log.Info("policy and queues are configured anew", "policy", cfg.Policy.Order, "queues", len(cfg.Queues))
 }
 
