@@ -140,7 +140,7 @@ func gatewayOf(d *Daemon, r regional) (*gateway.Gateway, error) {
 		// Who only observes must not gate what nobody would ever admit.
 		Managed: func(job *api.Job) bool { return !d.cfg.ObserveOnly && d.leaves(job) == "" },
 		Levels:  d.cfg.LevelNames(), Region: r.name, Anywhere: len(d.cfg.Federation) > 0,
-		Records: r.records, Cluster: d.cluster, Waiter: waiterIn{d, r.name}, Preview: d.Plan, Link: d.link,
+		Records: r.records, Cluster: d.cluster, Waiter: waiterIn{d, r.name}, Preview: d.preview, Link: d.link,
 		Wait: wait, Now: d.now, Log: d.log.Named("gateway"),
 	})
 }

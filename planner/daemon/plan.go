@@ -14,9 +14,21 @@ import (
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
-// Plan says what would be decided on a job if it were submitted now, as the
-// last in its queue. Nothing is changed.
+// Plan says what submitting a job would do now. One that is there already may be
+// unchanged, or stay where it runs; any other is decided on as the last in its
+// queue. Nothing is changed.
 func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, error) {
+	return d.planOf(job, true)
+}
+
+// preview is Plan for a version that takes the place of what is there.
+func (d *Daemon) preview(_ context.Context, job *api.Job) (httpapi.PlanResult, error) {
+	return d.planOf(job, false)
+}
+
+// planOf says what would be decided on a job; beside is whether what is there of
+// it may stay.
+func (d *Daemon) planOf(job *api.Job, beside bool) (httpapi.PlanResult, error) {
 	own, err := rewrite.Strip(job, nil)
 	if err != nil {
 		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusBadRequest, Message: "the job cannot be read: " + err.Error()}
@@ -38,7 +50,18 @@ func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, erro
 	candidate.State, candidate.Submitted = model.StateQueued, snap.Now
 	candidate.Deadline = spec.DeadlineFor(snap.Now)
 	d.learner.predict(&candidate)
-	replace(&snap, candidate)
+	there := present{}
+	if beside {
+		there = d.present(v, own, spec, &candidate)
+	}
+	if there.only {
+		return d.leftAsIs(v, &snap, &candidate, there)
+	}
+	if there.what == httpapi.PresentResized {
+		resize(&snap, candidate)
+	} else {
+		replace(&snap, candidate)
+	}
 	plan, err := d.decideOn(v, &snap)
 	if err != nil {
 		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusBadRequest, Message: "the job cannot be decided on: " + err.Error()}
@@ -49,12 +72,13 @@ func (d *Daemon) Plan(_ context.Context, job *api.Job) (httpapi.PlanResult, erro
 	if err != nil {
 		return httpapi.PlanResult{}, &httpapi.Error{Status: http.StatusInternalServerError, Message: "the cluster cannot be decided on without the job: " + err.Error()}
 	}
-	out := httpapi.PlanResult{Managed: true, Preemptions: preemptionsFor(plan, &candidate), Effects: effects(before, plan, &candidate)}
+	out := httpapi.PlanResult{Managed: true, Present: there.what, Preemptions: preemptionsFor(plan, &candidate), Effects: effects(before, plan, &candidate)}
 	for _, decision := range plan.Decisions {
 		if decision.Namespace == candidate.Namespace && decision.Job == candidate.ID {
 			out.Decision, out.Placement = decision, placed(decision.Members, v)
 		}
 	}
+	there.tell(&out)
 	return out, nil
 }
 

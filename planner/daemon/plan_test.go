@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,10 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/gangspec"
+	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/record"
 )
 
 // whatIf is a planner that has seen a node with four GPUs, on two of which
@@ -88,6 +93,72 @@ func TestPlanSaysWhatItWouldDoToOthers(t *testing.T) {
 			}
 			if got := strings.Join(effects, " "); got != test.wantEffects {
 				t.Errorf("effects %q: want %q", got, test.wantEffects)
+			}
+		})
+	}
+}
+
+// A file of a job that is there is answered as its submission would be: the same
+// changes nothing, the same members stay, anything else ends what runs, and what
+// it holds counts as free.
+func TestPlanLooksAtWhatIsThere(t *testing.T) {
+	tests := map[string]struct {
+		change      func(j *api.Job)
+		state       model.State
+		wantPresent string
+		wantAction  model.Action
+		wantReason  string
+	}{
+		"the same, running": {state: model.StateRunning, wantPresent: httpapi.PresentUnchanged, wantAction: model.ActionAdmit, wantReason: "unchanged, nothing would be registered; running"},
+		"the same, waiting": {state: model.StateQueued, wantPresent: httpapi.PresentUnchanged, wantAction: model.ActionWait, wantReason: "unchanged, nothing would be registered; needs"},
+		"another command": {state: model.StateRunning, change: func(j *api.Job) { j.TaskGroups[0].Tasks[0].Config = map[string]any{"command": "x"} },
+			wantPresent: httpapi.PresentStays, wantAction: model.ActionAdmit, wantReason: "the gang would stay on its nodes"},
+		"more GPUs": {state: model.StateRunning, change: func(j *api.Job) { *j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = 3 },
+			wantPresent: httpapi.PresentEnds, wantAction: model.ActionWait, wantReason: "what runs would end first, since it differs in more than counts; "},
+		"fewer GPUs": {state: model.StateRunning, change: func(j *api.Job) { *j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = 1 },
+			wantPresent: httpapi.PresentEnds, wantAction: model.ActionAdmit, wantReason: "what runs would end first"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := whatIf(t, core.Policy{})
+			v := *d.view.Load()
+			snap := *v.Snapshot
+			there := asks(50, 2)
+			there.Status = new("running")
+			rec := &record.Record{Namespace: "default", JobID: "new", Original: there, SpecHash: gangspec.Hash(there), Phase: record.PhaseQueued}
+			spec, err := gangspec.Parse(there)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := gangspec.ToModel(there, spec)
+			m.State, m.Submitted = test.state, snap.Now
+			if test.state == model.StateRunning {
+				m.Started = snap.Now
+				m.Members = []model.Member{{Group: "g", Node: "n1", GPUs: []string{"GPU-2", "GPU-3"}}}
+				rec.Phase, rec.PlacedHash, rec.Members = record.PhaseRunning, rec.SpecHash, m.Members
+				snap.Allocs = append(snap.Allocs, model.Alloc{ID: "a2", Namespace: "default", Job: "new", Group: "g", Node: "n1", GPUs: []string{"GPU-2", "GPU-3"}})
+			} else {
+				snap.Jobs[1].Priority = 90 // it takes what is free
+			}
+			snap.Jobs = slices.Insert(snap.Jobs, 1, m)
+			if test.state == model.StateRunning {
+				snap.Jobs = snap.Jobs[:2]
+			}
+			v.Snapshot, v.Managed = &snap, []observe.Managed{{Namespace: "default", ID: "new", Current: there, Record: rec, SpecHash: rec.SpecHash, Model: m}}
+			d.view.Store(&v)
+			asked := asks(50, 2)
+			if test.change != nil {
+				test.change(asked)
+			}
+			r, err := d.Plan(t.Context(), asked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Present != test.wantPresent || r.Decision.Action != test.wantAction || !strings.HasPrefix(r.Decision.Reason, test.wantReason) {
+				t.Errorf("present %q, %s: %q; want %q, %s: %q…", r.Present, r.Decision.Action, r.Decision.Reason, test.wantPresent, test.wantAction, test.wantReason)
+			}
+			if len(r.Effects) > 0 {
+				t.Errorf("effects %+v: nobody else is touched", r.Effects)
 			}
 		})
 	}

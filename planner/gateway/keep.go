@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"reflect"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -92,15 +91,7 @@ func canaryGroups(rec *record.Record) map[string]bool {
 // mayKeep says whether the placement in force was made for a job that asks for
 // the same.
 func (g *Gateway) mayKeep(s *submission, rec *record.Record) bool {
-	placed := rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning
-	if !placed || len(rec.Members) == 0 || rec.Original == nil || rec.PlacedHash != rec.SpecHash {
-		return false
-	}
-	spec, err := gangspec.Parse(rec.Original, g.cfg.Levels...)
-	if err != nil {
-		return false
-	}
-	return reflect.DeepEqual(shapeOf(rec.Original, spec), shapeOf(s.original, s.spec))
+	return MayStay(rec, s.original, s.spec, g.cfg.Levels...)
 }
 
 // shapeOf is the part of a job that its placement was decided by.

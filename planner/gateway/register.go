@@ -280,8 +280,7 @@ func live(job *api.Job) bool {
 // same says whether a submission changes nothing: the live job is made from the
 // same specification.
 func same(s *submission, rec *record.Record, current *api.Job) bool {
-	// A job that is held because it has failed too often is tried again.
-	return rec != nil && live(current) && s.hash == rec.SpecHash && rec.Held == "" && !inVain(rec, current)
+	return Unchanged(rec, current, s.hash)
 }
 
 // inVain says whether what runs of a job waits for its gang without an identity

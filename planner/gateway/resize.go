@@ -32,8 +32,7 @@ type resized struct {
 // then lets go of members, and places those that are lacking, when there is
 // room.
 func (g *Gateway) resize(r *http.Request, s *submission, rec *record.Record, current *api.Job) (*resized, error) {
-	placed := rec.Phase == record.PhaseAdmitted || rec.Phase == record.PhaseRunning
-	if !placed || rec.Unpinned || rec.PlacedHash != rec.SpecHash || !rewrite.IsPinned(current) || rewrite.GatedWhole(current) {
+	if !mayResize(rec, current) {
 		return nil, nil
 	}
 	changes, ok := gangspec.Resizes(rec.Original, s.original, g.cfg.Levels...)

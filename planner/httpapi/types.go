@@ -252,6 +252,10 @@ type PlanResult struct {
 	// Managed is false for a job that Caravan leaves to Nomad; Why says so.
 	Managed bool   `json:"managed"`
 	Why     string `json:"why,omitempty"`
+	// Present is what would become of the version that is there already:
+	// PresentUnchanged, PresentStays, PresentResized or PresentEnds; "" if there
+	// is none.
+	Present string `json:"present,omitempty"`
 	// Decision is what would be decided on this job, as the last in its queue.
 	Decision model.Decision `json:"decision,omitzero"`
 	// Placement are the decision's members with their nodes' names.
@@ -263,6 +267,18 @@ type PlanResult struct {
 	// Faults are what is unreadable in the job's contract.
 	Faults []string `json:"faults,omitempty"`
 }
+
+// What becomes of a job that is there when a file of its name is submitted.
+const (
+	// PresentUnchanged: it is the same, and nothing is registered.
+	PresentUnchanged = "unchanged"
+	// PresentStays: its members stay on their nodes.
+	PresentStays = "stays"
+	// PresentResized: it is resized where it runs.
+	PresentResized = "resized"
+	// PresentEnds: what runs ends, and the new version is queued.
+	PresentEnds = "ends"
+)
 
 // Effect is what a job that is submitted changes for one that waits already.
 type Effect struct {

@@ -77,7 +77,11 @@ func TestCommands(t *testing.T) {
 		"policy of no file":      {args: []string{"policy", "set", "/no/such"}, wantCode: 1, wantErr: []string{"read policy", "/no/such"}},
 		"reservations":           {args: []string{"reservations"}, wantOut: []string{"tonight", "maintenance", "planned", "2 nodes will be empty by then"}},
 		"explain --unblock":      {args: []string{"explain", "big", "--unblock"}, wantOut: []string{"stopping x would make room in node n1; that costs 2 GPU-minutes"}},
-		"explain --unblock none": {args: []string{"explain", "train-gang", "--unblock"}, wantOut: []string{"Nothing that could be stopped would let it start"}},
+		"explain --unblock none": {
+			change: func(f *fakePlanner) { f.answers["GET /caravan/v1/unblock/default/big"] = httpapi.UnblockResult{} },
+			args:   []string{"explain", "big", "--unblock"}, wantOut: []string{"Nothing that could be stopped would let it start"},
+		},
+		"explain --unblock of what runs": {args: []string{"explain", "train-gang", "--unblock"}, wantOut: []string{"train-gang does not wait, it is running already"}},
 		"pools":                  {args: []string{"pools"}, wantOut: []string{"1 node there", "10.00 EUR", "17.32 EUR", "it is late here", "idle for 6m0s"}},
 		"pools as JSON":          {args: []string{"pools", "--json"}, wantOut: []string{`"market": "spot"`}},
 		"reservations as JSON":   {args: []string{"reservations", "--json"}, wantOut: []string{`"state": "planned"`}},

@@ -22,7 +22,9 @@ func (a *app) planCommand() *cobra.Command {
 		Use:   "plan FILE",
 		Short: "Show what would be decided on a job, and change nothing",
 		Long: `Plan lets Nomad check a job file and asks the planner what it would decide on the
-job now, as the last in its queue. Nothing is registered.
+job now, as the last in its queue. Of a job that is there already it says whether
+the file changes anything, and whether what runs would stay, be resized or end; a
+forecast of Nomad's is part of that only in nomad job plan. Nothing is registered.
 
 Exit codes: 0 it would be admitted, or left to Nomad; 1 it would be refused;
 2 it would wait in the queue.`,

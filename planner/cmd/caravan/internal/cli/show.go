@@ -229,8 +229,11 @@ func (a *app) unblock(ctx context.Context, planner *httpapi.Client, e httpapi.Ex
 	}
 	return a.print(result, func(w io.Writer, _ render.Style) error {
 		text := "Nothing that could be stopped would let it start: " + e.Reason
-		if result.Unblock != nil {
+		switch {
+		case result.Unblock != nil:
 			text = result.Unblock.Reason
+		case e.State == model.StateRunning || e.State == model.StateAdmitted:
+			text = fmt.Sprintf("%s does not wait, it is %s already: nothing has to be stopped for it.", render.Name(e.Namespace, e.ID), e.State)
 		}
 		_, err := fmt.Fprintln(w, text)
 		return err

@@ -295,6 +295,14 @@ type Planned struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// presentText says what becomes of the version of a job that is there.
+var presentText = map[string]string{
+	httpapi.PresentUnchanged: "the same; nothing would be registered",
+	httpapi.PresentStays:     "its members would stay on their nodes",
+	httpapi.PresentResized:   "it would be resized where it runs",
+	httpapi.PresentEnds:      "what runs of it would end first",
+}
+
 // Plan writes what would be decided on a job.
 func Plan(w io.Writer, s Style, job string, p Planned) error {
 	g := newGrid()
@@ -315,6 +323,9 @@ func Plan(w io.Writer, s Style, job string, p Planned) error {
 		g.add("Managed", "no: "+p.Why)
 	default:
 		g.add("Decision", decision(s, string(p.Decision.Action), p.Decision.Reason))
+		if p.Present != "" {
+			g.add("Present", presentText[p.Present])
+		}
 		detail(g, s, p.Decision.Action, p.Decision.Detail)
 	}
 	if err := g.write(w, ""); err != nil {
