@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -8,7 +9,7 @@ import (
 
 // locate finds the line of a key written "block.block.key", or of the last
 // block on the way to it; 0 when the file has neither. A label is written in
-// brackets: "level[rack].meta".
+// brackets: "level[rack].meta"; [#2] is the third block of the type.
 func locate(body *hclsyntax.Body, key string) int {
 	line := 0
 	for body != nil {
@@ -35,6 +36,17 @@ func findBlock(body *hclsyntax.Body, name string) *hclsyntax.Block {
 	label := ""
 	if typ, rest, ok := strings.Cut(name, "["); ok {
 		name, label = typ, strings.TrimSuffix(rest, "]")
+	}
+	if at, err := strconv.Atoi(strings.TrimPrefix(label, "#")); err == nil && strings.HasPrefix(label, "#") {
+		for _, b := range body.Blocks {
+			if b.Type == name {
+				if at == 0 {
+					return b
+				}
+				at--
+			}
+		}
+		return nil
 	}
 	for _, b := range body.Blocks {
 		if b.Type == name && (label == "" || (len(b.Labels) > 0 && b.Labels[0] == label)) {

@@ -113,8 +113,11 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)
 	last := 0.0
 	for _, t := range p.LAS.Thresholds {
-		if !(t > last && t <= queue.MaxThreshold) {
-			l.fault("policy.las.thresholds_gpu_hours", t/secondsOfHour, fmt.Sprintf("want more than 0 and than the one before, at most %d", queue.MaxThreshold/secondsOfHour))
+		switch {
+		case !(t > last):
+			l.fault("policy.las.thresholds_gpu_hours", t/secondsOfHour, "want more than 0 and than the one before: each number greater than the last")
+		case t > queue.MaxThreshold:
+			l.fault("policy.las.thresholds_gpu_hours", t/secondsOfHour, fmt.Sprintf("want at most %d", queue.MaxThreshold/secondsOfHour))
 		}
 		last = t
 	}

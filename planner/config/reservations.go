@@ -2,6 +2,9 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,8 +83,14 @@ func (l *loader) checkReservations(c *Config) {
 	for _, f := range model.CheckReservations(c.Reservations, c.LevelNames()) {
 		r := &c.Reservations[f.Reservation]
 		key := "reservation[" + r.Name + "]." + reservationNames.Replace(f.Field)
-		field, _, _ := strings.Cut(key, "[0")
-		l.faultText(field, key+": "+f.Text)
+		text := f.Text
+		kinds := []string{model.ReserveMaintenance, model.ReserveCapacity, model.ReserveStart}
+		if f.Field == "kind" && !slices.Contains(kinds, r.Kind) {
+			text = strconv.Quote(r.Kind) + ": " + suggest(r.Kind, kinds)
+		}
+		// Two may have one name; the index tells them apart.
+		field, _, _ := strings.Cut(reservationNames.Replace(f.Field), "[")
+		l.faultText(fmt.Sprintf("reservation[#%d].%s", f.Reservation, field), key+": "+text)
 	}
 }
 

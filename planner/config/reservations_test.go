@@ -64,11 +64,11 @@ reservation "x" { kind = "holiday" }
 		`r.hcl:3: reservation[m].level: "rak": is no level of this cluster`,
 		`r.hcl:4: reservation[m].from is "tomorrow": want a time with its zone`,
 		`reservation[m].from: want from and until`, `reservation[m].nodes: want nodes, or a level and a domain`,
-		`r.hcl:5: reservation[m].lead: -3600000000000`, `r.hcl:6: reservation[m].gpus: is of no use to a reservation of kind maintenance`,
-		`reservation[m].name: "m": is reservations[0]'s too`, `reservation[m].queue: "a//b": want the path of a queue`, `reservation[m].gpus: 0: want 1 to`,
+		`r.hcl:5: reservation[m].lead: -1h0m0s: want 0s to `, `r.hcl:6: reservation[m].gpus: is of no use to a reservation of kind maintenance`,
+		`reservation[m].name: "m": another reservation before it has this name`, `r.hcl:10: reservation[m].queue: "a//b": want the path of a queue`, `reservation[m].gpus: 0: want 1 to`,
 		`reservation[m].domain: "r1": want its level too`, `reservation[m].until: 2026-12-02T20:00:00Z: want a time after from`,
 		`reservation[s].nodes: is of no use to a reservation of kind start`, `reservation[s].nodes[0]: "": want a node's name`, `reservation[s].job: "": want the job`,
-		`r.hcl:20: reservation[x].kind: "holiday": want "maintenance", "capacity" or "start"`,
+		`r.hcl:20: reservation[x].kind: "holiday": allowed are maintenance, capacity, start`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not said", want)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/place"
 )
 
 // Reservations are an operator's word and are booked before anything is decided:
@@ -252,6 +253,32 @@ func (c *cycle) notBefore(g *gang) string {
 		}
 	}
 	return strings.Join(names, " and ")
+}
+
+// tellBefore says that what is set apart keeps a gang from starting: now, where
+// there is room, or for as long as it is set apart, whoever ends.
+func (c *cycle) tellBefore(g *gang, w *wait, text string, forever bool, truth *place.Engine) {
+	if c.terse {
+		return
+	}
+	const lasting = "it cannot start as long as that is so, whoever ends"
+	wants := "needs " + g.wants() + g.where()
+	if !forever || c.placeable(truth, g) {
+		w.reason = fmt.Sprintf("%s, which would fit, but not beside %s", wants, text)
+		if forever {
+			w.reason += "; " + lasting
+		}
+		return
+	}
+	best := c.bestDomain(truth, g)
+	c.refine(truth, g, &best)
+	w.detail.MembersFit, w.detail.Level, w.detail.Domain = best.fit, best.level, best.path
+	room := plural(best.gpus, "GPU") + " free"
+	if g.members > 1 {
+		room = fmt.Sprintf("room for %d of %d", best.fit, g.members)
+	}
+	w.reason = fmt.Sprintf("%s; %s has %s now; and with all of it free it would not fit beside %s: %s",
+		wants, domainName(best.level, best.path), room, text, lasting)
 }
 
 // shun keeps from a gang, until that is undone, the nodes on which it would still

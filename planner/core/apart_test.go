@@ -187,3 +187,25 @@ func TestGrowthKeepsClearOfMaintenance(t *testing.T) {
 		}
 	}
 }
+
+// Where all is taken that is said first; that what is kept leaves too little for
+// ever is said of either.
+func TestBehindWhatIsKeptSaysWhatIsFree(t *testing.T) {
+	kept := model.Reservation{Name: "nb", Kind: model.ReserveCapacity, Queue: "nb", GPUs: 2}
+	for name, tt := range map[string]struct{ cluster, running, want string }{
+		"free":  {"b1 r1 n1 ....", "", "needs 1 member with 3 GPUs, which would fit, but not beside 2 GPUs kept for queue nb; it cannot start as long as that is so"},
+		"taken": {"b1 r1 n1 aaaa", "a 50 1h", "has 0 GPUs free now; and with all of it free it would not fit beside 2 GPUs kept for queue nb: it cannot start as long as that is so"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			describe(t, s, tt.running)
+			submit(t, s, "J 1x3 runs:1h")
+			s.Queues = []model.Queue{{Path: "nb"}}
+			s.Reservations = []model.Reservation{kept}
+			plan := mustDecide(t, s, Policy{})
+			if got := plan.Decisions[0].Reason; !strings.Contains(got, tt.want) {
+				t.Errorf("%q: want %q in it", got, tt.want)
+			}
+		})
+	}
+}

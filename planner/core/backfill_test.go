@@ -159,7 +159,7 @@ func TestForecastReasons(t *testing.T) {
 		},
 		"nobody says": {
 			"b1 r1 n1 aa..", "a 50 1h", "H 1x4 runs:1h", nil, easy, "",
-			"unknown: nobody says how long a will run; set caravan_duration in them",
+			"unknown: nobody says how long a will run; set caravan_duration in it",
 		},
 		"a service": {
 			"b1 r1 n1 AA..", "", "H 1x4 runs:1h", nil, easy, "",

@@ -304,7 +304,11 @@ func (a *ahead) unknown(g *gang, tried bool) string {
 		if len(names) > maxNames {
 			text += " and others"
 		}
-		text += " will run; set caravan_duration in them"
+		in := "it"
+		if len(names) > 1 {
+			in = "them"
+		}
+		text += " will run; set caravan_duration in " + in
 	}
 	a.why[key] = text
 	return text

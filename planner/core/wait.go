@@ -140,7 +140,8 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 		return wait{}
 	}
 	if text := c.notBefore(g); text != "" && (why.code == codeBehind || c.placeable(truth, g)) {
-		w.detail.Code, w.reason = codeBehind, fmt.Sprintf("needs %s%s, which would fit, but not beside %s", g.wants(), g.where(), text)
+		w.detail.Code = codeBehind
+		c.tellBefore(g, &w, text, why.code == codeBehind, truth)
 		// What is kept for other queues it does not keep from them; what a maintenance
 		// will close would lie idle.
 		if w.forRoom && (c.policy.Backfills() || len(c.queuesApart) > 0 && !c.ahead.overlooks(g.runs)) {

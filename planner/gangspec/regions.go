@@ -34,7 +34,11 @@ func (p *parser) list(key, example string, ok func(string) bool) []string {
 	var out []string
 	for name := range strings.SplitSeq(v, ",") {
 		name = strings.TrimSpace(name)
-		if name == "" || !ok(name) || slices.Contains(out, name) || len(out) == maxListed {
+		if name != "" && slices.Contains(out, name) {
+			p.fault(where, key, v, fmt.Sprintf("%q is there twice; want each name once", name))
+			return nil
+		}
+		if name == "" || !ok(name) || len(out) == maxListed {
 			p.fault(where, key, v, fmt.Sprintf("%q does not go; allowed are up to %d different names with commas between them, such as %s", name, maxListed, example))
 			return nil
 		}

@@ -85,7 +85,7 @@ const MaxLead = 366 * 24 * time.Hour
 // CheckReservations reports everything that is wrong with reservations, in their
 // order. levels are those of the cluster.
 func CheckReservations(list []Reservation, levels []string) []ReservationFault {
-	c := reservationChecker{levels: map[string]bool{}, names: map[string]int{}}
+	c := reservationChecker{levels: map[string]bool{}, names: map[string]bool{}}
 	if len(levels) == 0 {
 		levels = DefaultLevels
 	}
@@ -102,7 +102,7 @@ func CheckReservations(list []Reservation, levels []string) []ReservationFault {
 type reservationChecker struct {
 	at     int
 	levels map[string]bool
-	names  map[string]int
+	names  map[string]bool
 	faults []ReservationFault
 }
 
@@ -111,13 +111,13 @@ func (c *reservationChecker) fault(field, format string, args ...any) {
 }
 
 func (c *reservationChecker) one(r *Reservation) {
-	switch first, twice := c.names[r.Name]; {
+	switch {
 	case !ValidQueuePath(r.Name):
 		c.fault("name", `%q: want a name of letters, digits, ".", "_" and "-"`, r.Name)
-	case twice:
-		c.fault("name", "%q: is reservations[%d]'s too; want each name once", r.Name, first)
+	case c.names[r.Name]:
+		c.fault("name", "%q: another reservation before it has this name; want each name once", r.Name)
 	default:
-		c.names[r.Name] = c.at
+		c.names[r.Name] = true
 	}
 	for i, pattern := range r.Nodes {
 		if pattern == "" {
@@ -154,7 +154,7 @@ func (c *reservationChecker) kind(r *Reservation) {
 			c.fault("nodes", "want nodes, or a level and a domain; for all of the cluster, \"*\"")
 		}
 		if r.Lead < 0 || r.Lead > MaxLead {
-			c.fault("lead_ns", "%d: want 0 to %d", r.Lead, MaxLead)
+			c.fault("lead_ns", "%s: want 0s to %s", r.Lead, time.Duration(MaxLead))
 		}
 	case ReserveCapacity:
 		if !ValidQueuePath(r.Queue) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
@@ -94,8 +95,11 @@ the one recorded. With --policy it shows what another order would have done.
 With --output it writes the recording again, with --scrub without names, and
 decides nothing. FILE may be - for standard input.
 
-Exit codes: 0 decided, and nothing differs from what was recorded; 1 something
-does, or the file cannot be read.`,
+A bare snapshot has no policy and is decided on in the order of caravan decide.
+
+Exit codes: 0 decided, and nothing differs from what was recorded, or it was
+decided by another policy than the recorded one; 1 something differs by the policy
+recorded, or the file cannot be read.`,
 		Example: "  caravan replay report.json\n  caravan replay --policy sjf report.json\n  caravan replay --scrub -o for-others.json report.json",
 		Args:    args(1, 1, "one file"),
 		RunE: func(cmd *cobra.Command, argv []string) error {
@@ -103,7 +107,7 @@ does, or the file cannot be read.`,
 			if err != nil {
 				return fmt.Errorf("read recording: %w", err)
 			}
-			r, _, err := recording.Decode(src)
+			r, bare, err := recording.Decode(src)
 			if err != nil {
 				return fmt.Errorf("%s: %w", argv[0], err)
 			}
@@ -111,6 +115,9 @@ does, or the file cannot be read.`,
 				return a.saveRecording(r, scrub, out)
 			}
 			policy := r.Policy
+			if bare {
+				policy.Order = config.DefaultOrder
+			}
 			if cmd.Flags().Changed("policy") {
 				policy.Order = order
 			}
