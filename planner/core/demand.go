@@ -216,7 +216,7 @@ func (b *buyer) poolText(pool *model.BuyPool, d *model.PoolDemand, bought int) s
 		parts = append(parts, "nothing is bought: "+b.c.burst.Hold)
 	}
 	if len(parts) == 0 {
-		return "nobody needs nodes of it"
+		return "no gang that waits gets nodes of it; caravan explain says why"
 	}
 	return strings.Join(parts, ", ")
 }

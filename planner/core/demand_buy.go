@@ -144,7 +144,7 @@ func (b *buyer) decide(d *model.Decision, j *model.Job) {
 	case choice.Buy:
 		p := b.order(j, &choice)
 		told.Buys, told.Purchase = true, p.ID
-		told.Why = "buys " + told.Why
+		told.Why = "nodes are bought for it: " + told.Why
 	case len(choice.Offers) > 0 && choice.Offers[0].Shares != "" && choice.Offers[0].Against == "":
 		told.Purchase = choice.Offers[0].Shares
 		b.share(j, &choice.Offers[0])

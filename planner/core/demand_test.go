@@ -122,7 +122,7 @@ func TestBuys(t *testing.T) {
 				bursts(s, "m", due(4*time.Hour))
 				s.Jobs[0].Duration = 9 * time.Hour
 			},
-			[]string{"m 2 eu spot"}, "buys here it is through at"},
+			[]string{"m 2 eu spot"}, "nodes are bought for it: here it is through at"},
 		"nothing, where it is through in time": {
 			full, "m 2x4 runs:2h", func(s *model.Snapshot, _ *Policy) { bursts(s, "m", due(4*time.Hour)); s.Jobs[0].Duration = time.Hour },
 			nil, "in time for its deadline at Jan 2 07:04 UTC: nothing is bought"},
