@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -96,6 +97,10 @@ func (s store) install(name, text string) (path string, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}
+	// A process that is started meanwhile would have the file open for writing until
+	// it is another program, and nothing can run a file that somebody writes to.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(s.dir, "."+name+"-*")
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)
