@@ -34,7 +34,7 @@ func TestReservationsBesideTheFile(t *testing.T) {
 	}{
 		{"one", "file a", start("a"), ""},
 		{"another in its place", "file b", start("b"), ""},
-		{"one of the file's name", "file b", start("file"), `reservation "file": "file": is reservations[0]'s too`},
+		{"one of the file's name", "file b", start("file"), `reservation "file": "file": another reservation before it has this name`},
 		{"nonsense", "file b", new("reservation \"c\" {}"), "reservation[c].kind"},
 		{"none", "file", nil, ""},
 		{"one again", "file a", start("a"), ""},
