@@ -160,7 +160,7 @@ func (s sight) refresh(now time.Time, timeout time.Duration) {
 }
 
 // act carries a decision out.
-func (j *job) act(ctx context.Context, now func() time.Time, held *terraform.Held, see sight, out *outcome) error {
+func (j *job) act(ctx context.Context, now func() time.Time, held Held, see sight, out *outcome) error {
 	if u := see.unknown(); len(u) > 0 {
 		j.log.Warn("nodes say they belong to the pool and Terraform does not know them; they are left alone", "nodes", u)
 	}
@@ -222,7 +222,7 @@ func (j *job) drainAll(ctx context.Context, see sight, out *outcome) error {
 }
 
 // apply makes the map what it is to be, and undoes the purchases that fail.
-func (j *job) apply(ctx context.Context, now func() time.Time, held *terraform.Held, see sight, out *outcome) error {
+func (j *job) apply(ctx context.Context, now func() time.Time, held Held, see sight, out *outcome) error {
 	begun := map[string][]string{}
 	for _, name := range out.add {
 		v := out.want[name]
@@ -274,7 +274,7 @@ func definite(err error) bool {
 }
 
 // undo takes away what was made of purchases that could not be made whole.
-func (j *job) undo(ctx context.Context, held *terraform.Held, out *outcome, begun map[string][]string, change terraform.Change, failed error) (terraform.Change, error) {
+func (j *job) undo(ctx context.Context, held Held, out *outcome, begun map[string][]string, change terraform.Change, failed error) (terraform.Change, error) {
 	if change.After == nil {
 		// What is there is not known: the next pass reads it, and finishes this.
 		return terraform.Change{}, failed

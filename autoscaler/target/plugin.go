@@ -52,6 +52,10 @@ const (
 type Plugin struct {
 	log hclog.Logger
 	now func() time.Time
+	// fixed is the Nomad that counts whatever the configuration says; nil: there is
+	// none.
+	fixed Nomad
+	open  func(terraform.Config, hclog.Logger) (Directory, error)
 
 	mu       sync.Mutex
 	settings *settings
@@ -80,11 +84,6 @@ type worker struct {
 
 var _ autoscaler.Target = (*Plugin)(nil)
 
-// New returns a plugin that is not configured.
-func New(log hclog.Logger) *Plugin {
-	return &Plugin{log: log, now: time.Now, pools: map[string]*worker{}}
-}
-
 // PluginInfo implements the autoscaler's plugin interface.
 func (p *Plugin) PluginInfo() (*base.PluginInfo, error) {
 	return &base.PluginInfo{Name: Name, PluginType: sdk.PluginTypeTarget}, nil
@@ -103,6 +102,9 @@ func (p *Plugin) SetConfig(config map[string]string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settings, p.nomad = &s, cluster{client}
+	if p.fixed != nil {
+		p.nomad = p.fixed
+	}
 	return nil
 }
 
@@ -143,7 +145,7 @@ type job struct {
 	nomad    Nomad
 	planner  Planner
 	worker   *worker
-	dir      *terraform.Directory
+	dir      Directory
 	log      hclog.Logger
 }
 
@@ -168,7 +170,7 @@ func (p *Plugin) begin(config map[string]string) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := terraform.Open(cfg, log)
+	dir, err := p.open(cfg, log)
 	if err != nil {
 		return nil, err
 	}
