@@ -97,13 +97,13 @@ func (l *loader) loadPools(c *Config, read func(string) ([]byte, error)) {
 	}
 	levels := c.LevelNames()
 	pools, err := pool.ParseFor(src, file, func(level string) string {
-		if slices.Contains(levels, level) {
+		if slices.Contains(levels, level) || l.unread["levels"] {
 			return ""
 		}
 		return suggest(level, levels)
 	})
 	if err != nil {
-		l.faults = append(l.faults, err)
+		l.join(err)
 		return
 	}
 	c.Burst.Pools = pools

@@ -121,13 +121,13 @@ func (l *loader) checkCarbon(s *CarbonSource) {
 		l.fault(key+"header", s.Header, "want a header's name: letters, digits, dashes")
 	}
 	if s.Header != "" && s.TokenFile == "" {
-		l.fault(key+"header", s.Header, "want token_file, too; there is nothing to put there")
+		l.fault(key+"header", s.Header, "want token_file, too; there is nothing to put there", key+"token_file")
 	}
 	if s.Every < shortest {
 		l.fault(key+"every", s.Every, "want 1m or more")
 	}
 	if s.Keep < s.Every {
-		l.fault(key+"keep", s.Keep, fmt.Sprintf("want %s (every) or more, else there is no figure between two answers", s.Every))
+		l.fault(key+"keep", s.Keep, fmt.Sprintf("want %s (every) or more, else there is no figure between two answers", s.Every), key+"every")
 	}
 	for _, region := range slices.Sorted(maps.Keys(s.Zones)) {
 		if !zoneName.MatchString(s.Zones[region]) {

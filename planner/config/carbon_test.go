@@ -64,7 +64,7 @@ func TestCarbonFaults(t *testing.T) {
 		"kept too briefly":   {good + "every = \"1h\"\nkeep = \"30m\"", []string{"burst.carbon.keep is 30m0s: want 1h0m0s (every) or more"}},
 		"a zone of no pool":  {good + `zones = { "eu-west-2" = "GB" }`, []string{"burst.carbon.zones", `did you mean "eu-west-1"?`}},
 		"a zone with a path": {good + `zones = { "eu-west-1" = "../x" }`, []string{"want the source's name of a region"}},
-		"an unknown key":     {good + `token = "x"`, []string{"c.hcl:5", "Unsupported argument"}},
+		"an unknown key":     {good + `token = "x"`, []string{"c.hcl:5", "burst.carbon.token is not known here"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

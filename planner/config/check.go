@@ -59,7 +59,7 @@ func (l *loader) check(c *Config) {
 	l.between("admission.retry.initial", c.Admission.RetryInitial, time.Millisecond, maxRetry)
 	l.between("admission.retry.max", c.Admission.RetryMax, time.Millisecond, maxRetry)
 	if c.Admission.RetryInitial > c.Admission.RetryMax {
-		l.fault("admission.retry.initial", c.Admission.RetryInitial.String(), "it must not be greater than admission.retry.max, which is "+c.Admission.RetryMax.String())
+		l.fault("admission.retry.initial", c.Admission.RetryInitial.String(), "it must not be greater than admission.retry.max, which is "+c.Admission.RetryMax.String(), "admission.retry.max")
 	}
 	l.between("trouble.sick_gpu", c.Trouble.SickGPU, minTrouble, maxTrouble)
 	l.between("trouble.missing_gpu", c.Trouble.MissingGPU, minTrouble, maxTrouble)
@@ -99,7 +99,7 @@ func (l *loader) checkNomad(n Nomad) {
 		l.fault("nomad.token_file", n.TokenFile, "nomad.token is there too; keep one of them")
 	}
 	if (n.CertFile == "") != (n.KeyFile == "") {
-		l.fault("nomad.cert_file", n.CertFile, "cert_file and key_file go together; nomad.key_file is "+strconv.Quote(n.KeyFile))
+		l.fault("nomad.cert_file", n.CertFile, "cert_file and key_file go together; nomad.key_file is "+strconv.Quote(n.KeyFile), "nomad.key_file")
 	}
 }
 

@@ -62,6 +62,6 @@ func (l *loader) checkReplace(r queue.Replace, levels []string) {
 		l.fault("policy.spares.nodes", r.Spares, fmt.Sprintf("want 0 to %d idle nodes", maxSpares))
 	}
 	if r.SparesPer != "" && !slices.Contains(levels, r.SparesPer) {
-		l.fault("policy.spares.per", r.SparesPer, suggest(r.SparesPer, levels)+"; or leave it out, for the whole cluster")
+		l.fault("policy.spares.per", r.SparesPer, suggest(r.SparesPer, levels)+"; or leave it out, for the whole cluster", "levels")
 	}
 }

@@ -34,7 +34,7 @@ func (l *loader) checkFederation(c *Config) {
 		}
 	}
 	if !slices.Contains(c.Federation, c.Nomad.Region) {
-		l.fault("nomad.region", c.Nomad.Region, "with a federation, say here which of its regions nomad.address is in: "+strings.Join(c.Federation, ", "))
+		l.fault("nomad.region", c.Nomad.Region, "with a federation, say here which of its regions nomad.address is in: "+strings.Join(c.Federation, ", "), key)
 	}
 	if len(c.Levels) > 0 && c.Levels[0].Name != model.LevelRegion {
 		l.fault("levels", c.Levels[0].Name, `with a federation the outermost level is "`+model.LevelRegion+`"`)

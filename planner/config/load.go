@@ -1,15 +1,14 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
 // maxFile bounds a configuration file, in bytes. A topology of 16,384 nodes
@@ -48,105 +47,54 @@ func readFile(path string) ([]byte, error) {
 }
 
 func parse(src []byte, path string, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
-	return parseFor(src, path, Default().Levels, env, read)
+	return document{src: src, path: path, start: hcl.InitialPos, levels: Default().Levels, env: env, read: read}.parse()
 }
 
-// parseFor reads a configuration, or a part of one, for a cluster with such
-// levels.
-func parseFor(src []byte, path string, levels []Level, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
-	return parseFrom(hcl.InitialPos, src, path, levels, env, read)
+// document is a configuration, or a part of one, and what is around it.
+type document struct {
+	src   []byte
+	path  string
+	start hcl.Pos
+	// levels are the cluster's, where the text does not name them.
+	levels []Level
+	// only is the type of the blocks that may be in it; "" for a whole configuration.
+	only string
+	// own are reservations of another file.
+	own  []model.Reservation
+	env  func(string) (string, bool)
+	read func(string) ([]byte, error)
 }
 
-// parseFrom is parseFor for a text that starts at a position of its own.
-func parseFrom(start hcl.Pos, src []byte, path string, levels []Level, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
-	l := &loader{path: path}
+func (t document) parse() (Config, error) {
+	all := &faults{}
+	l := newLoader(t.path, t.src, all)
 	var f fileConfig
-	if path != "" || len(src) > 0 {
-		file, diags := hclsyntax.ParseConfig(src, path, start)
-		l.diags(diags)
-		if file != nil {
-			l.body, _ = file.Body.(*hclsyntax.Body)
+	if t.path != "" || len(t.src) > 0 {
+		file, diags := hclsyntax.ParseConfig(t.src, t.path, t.start)
+		body, ok := file.Body.(*hclsyntax.Body)
+		if l.diags(diags); diags.HasErrors() || !ok {
+			return Config{}, all.err() // nobody knows what else it says
 		}
-		if !diags.HasErrors() {
-			l.diags(gohcl.DecodeBody(file.Body, nil, &f))
+		if t.only != "" {
+			l.only(body, t.only)
 		}
+		l.decode(body, &f)
 	}
 	c := Default()
-	c.Levels = levels
+	c.Levels = t.levels
 	l.merge(&c, &f)
-	l.environment(&c, env)
+	l.environment(&c, t.env)
 	l.check(&c)
-	if l.topologyFile != "" {
-		l.loadTopology(&c, read)
+	l.checkBeside(c.Reservations, t.own)
+	if l.topologyFile != "" && !l.unread["levels"] {
+		l.loadTopology(&c, t.read)
 	}
-	l.loadQueues(&c, read)
-	l.loadPools(&c, read)
-	if len(l.faults) > 0 {
-		return Config{}, errors.Join(l.faults...)
+	l.loadQueues(&c, t.read)
+	l.loadPools(&c, t.read)
+	if err := all.err(); err != nil {
+		return Config{}, err
 	}
 	return c, nil
-}
-
-// loader gathers faults on the way.
-type loader struct {
-	path         string
-	body         *hclsyntax.Body
-	faults       []error
-	topologyFile string
-	queuesFile   string
-	// federated: there is a federation block.
-	federated bool
-	poolsFile string
-	// fromEnv maps a key to the environment variable that set it.
-	fromEnv map[string]string
-}
-
-// diags keeps HCL's own findings, in the form FILE:LINE: text.
-func (l *loader) diags(diags hcl.Diagnostics) {
-	for _, d := range diags {
-		if d.Severity != hcl.DiagError {
-			continue
-		}
-		text := d.Summary
-		if d.Detail != "" {
-			text += ": " + d.Detail
-		}
-		at := l.path
-		if d.Subject != nil {
-			at = fmt.Sprintf("%s:%d", d.Subject.Filename, d.Subject.Start.Line)
-		}
-		l.faults = append(l.faults, fmt.Errorf("%s: %s", at, text))
-	}
-}
-
-// fault adds a fault of the key at that path, written "block.key".
-func (l *loader) fault(key string, value any, allowed string) {
-	at := l.path
-	if v, ok := l.fromEnv[key]; ok {
-		at = "environment variable " + v
-	} else if line := locate(l.body, key); line > 0 {
-		at = fmt.Sprintf("%s:%d", l.path, line)
-	}
-	if at == "" {
-		at = "default"
-	}
-	l.faults = append(l.faults, fmt.Errorf("%s: %s is %s: %s", at, key, quote(value), allowed))
-}
-
-// faultText adds a fault of the key at that path in words of its own.
-func (l *loader) faultText(key, text string) {
-	at := l.path
-	if line := locate(l.body, key); line > 0 {
-		at = fmt.Sprintf("%s:%d", l.path, line)
-	}
-	l.faults = append(l.faults, fmt.Errorf("%s: %s", at, text))
-}
-
-func quote(v any) string {
-	if s, ok := v.(string); ok {
-		return strconv.Quote(s)
-	}
-	return fmt.Sprint(v)
 }
 
 // beside is the path of a file that a key names: a relative one is beside the
@@ -167,7 +115,7 @@ func (l *loader) loadTopology(c *Config, read func(string) ([]byte, error)) {
 	}
 	t, err := ParseTopology(src, file, c.LevelNames())
 	if err != nil {
-		l.faults = append(l.faults, err)
+		l.join(err)
 		return
 	}
 	c.Topology = t

@@ -116,14 +116,15 @@ func (l *loader) mergeLevels(c *Config, f *fileConfig) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, fl := range f.Level {
+	for i, fl := range f.Level {
 		key := "level[" + fl.Name + "]"
 		at := slices.IndexFunc(c.Levels, func(x Level) bool { return x.Name == fl.Name })
+		place := fmt.Sprintf("level[#%d]", i)
 		switch {
 		case seen[fl.Name]:
-			l.fault(key, fl.Name, "the block is there twice; keep one")
+			l.faultText(place, fmt.Sprintf("%s is there twice: keep one", key))
 		case at < 0:
-			l.fault(key, fl.Name, "no such level; "+suggest(fl.Name, c.LevelNames())+"; or add it to levels")
+			l.faultText(place, fmt.Sprintf("%s is no level: %s; or add it to levels", key, suggest(fl.Name, c.LevelNames())), "levels")
 		default:
 			set(&c.Levels[at].Meta, fl.Meta)
 		}
@@ -134,27 +135,39 @@ func (l *loader) mergeLevels(c *Config, f *fileConfig) {
 // suggest names the closest of the candidates, and all of them.
 func suggest(name string, candidates []string) string {
 	text := "allowed are " + strings.Join(candidates, ", ")
+	if best := nearest(name, candidates); best != "" {
+		text = fmt.Sprintf("did you mean %q? ", best) + text
+	}
+	return text
+}
+
+// nearest is the candidate that a name was meant to be, "" if it is like none.
+func nearest(name string, candidates []string) string {
 	best, bestDistance := "", 3
 	for _, c := range candidates {
 		if d := levenshtein.Distance(name, c, nil); d < bestDistance {
 			best, bestDistance = c, d
 		}
 	}
-	if best != "" {
-		text = fmt.Sprintf("did you mean %q? ", best) + text
-	}
-	return text
+	return best
 }
 
 const wantDuration = `want a duration like "90s", "5m" or "1h30m"`
 
 func (l *loader) duration(dst *time.Duration, src *string, key string) {
+	l.durationAt(dst, src, key, key)
+}
+
+// durationAt reads a duration that stands at a place, where the key alone does not
+// say that: several blocks may have one name.
+func (l *loader) durationAt(dst *time.Duration, src *string, key, place string) {
 	if src == nil {
 		return
 	}
 	d, err := time.ParseDuration(*src)
 	if err != nil {
-		l.fault(key, *src, wantDuration)
+		l.faultText(place, fmt.Sprintf("%s is %q: %s", key, *src, wantDuration))
+		l.unread[key], l.unread[place] = true, true
 		return
 	}
 	*dst = d
@@ -221,7 +234,7 @@ func (l *loader) nomadEnvironment(c *Config, env func(string) (string, bool)) {
 		"NOMAD_CLIENT_KEY":      {"nomad.key_file", &c.Nomad.KeyFile},
 		"NOMAD_TLS_SERVER_NAME": {"nomad.tls_server_name", &c.Nomad.TLSServerName},
 	} {
-		inFile := locateExact(l.body, f.key)
+		inFile := l.has(f.key)
 		if value, ok := env(name); ok && value != "" && !inFile {
 			if name == "NOMAD_TOKEN" && c.Nomad.TokenFile != "" {
 				continue
@@ -230,7 +243,7 @@ func (l *loader) nomadEnvironment(c *Config, env func(string) (string, bool)) {
 			l.fromEnv[f.key] = name
 		}
 	}
-	if value, ok := env("NOMAD_SKIP_VERIFY"); ok && value != "" && !locateExact(l.body, "nomad.tls_skip_verify") {
+	if value, ok := env("NOMAD_SKIP_VERIFY"); ok && value != "" && !l.has("nomad.tls_skip_verify") {
 		b, err := strconv.ParseBool(value)
 		if err != nil {
 			l.fromEnv["nomad.tls_skip_verify"] = "NOMAD_SKIP_VERIFY"

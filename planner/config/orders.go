@@ -151,7 +151,7 @@ func (l *loader) reserve(i *queue.Interactive, text *string) {
 		i.Reserve = n
 		return
 	}
-	l.fault("policy.interactive.reserve", *text, fmt.Sprintf("want a number of GPUs, 0 to %d, or a part of all like \"5%%\"", queue.MaxInteractiveReserve))
+	l.refuse("policy.interactive.reserve", *text, fmt.Sprintf("want a number of GPUs, 0 to %d, or a part of all like \"5%%\"", queue.MaxInteractiveReserve))
 }
 
 // checkReserve finds a reserve that would do nothing.
@@ -159,13 +159,13 @@ func (l *loader) checkReserve(p *queue.Policy) {
 	i := &p.Interactive
 	reserves := i.Reserve > 0 || i.ReserveShare > 0
 	if reserves && !i.Any() {
-		l.fault("policy.interactive.reserve", i.Reserve, "say by policy.interactive.classes or queues whose jobs are interactive, or leave it out")
+		l.fault("policy.interactive.reserve", i.Reserve, "say by policy.interactive.classes or queues whose jobs are interactive, or leave it out", "policy.interactive.classes", "policy.interactive.queues")
 	}
 	if i.Lend && !reserves {
-		l.fault("policy.interactive.lend", i.Lend, "want policy.interactive.reserve beside it")
+		l.fault("policy.interactive.lend", i.Lend, "want policy.interactive.reserve beside it", "policy.interactive.reserve")
 	}
 	if i.Lend && !p.Preempt.Enabled {
-		l.fault("policy.interactive.lend", i.Lend, "want policy.preempt.enabled: what is lent comes back when others give way")
+		l.fault("policy.interactive.lend", i.Lend, "want policy.preempt.enabled: what is lent comes back when others give way", "policy.preempt.enabled")
 	}
 }
 

@@ -66,15 +66,20 @@ func (l *loader) checkPreempt(p preempt.Policy) {
 	l.atLeastNone("policy.preempt.max_gpus_at_once", p.MaxGPUsAtOnce, "no limit")
 	l.atLeastNone("policy.preempt.max_gib_at_once", p.MaxGiBAtOnce, "no limit")
 	seen := map[string]bool{}
-	for _, s := range p.Storages {
-		at := fmt.Sprintf("policy.preempt.storage[%q]", s.Name)
+	for i, s := range p.Storages {
+		key, place := fmt.Sprintf("policy.preempt.storage[%s]", s.Name), fmt.Sprintf("policy.preempt.storage[#%d]", i)
 		if s.Name == "" || seen[s.Name] {
-			l.fault(at, s.Name, "want a name, and each once: what jobs have as caravan_checkpoint_storage")
+			l.faultText(place, fmt.Sprintf("%s is %q: want a name, and each once: what jobs have as caravan_checkpoint_storage", key, s.Name))
 		}
 		seen[s.Name] = true
-		l.atLeastNone(at+".max_at_once", s.MaxAtOnce, "as policy.preempt says")
-		l.atLeastNone(at+".max_gpus_at_once", s.MaxGPUsAtOnce, "as policy.preempt says")
-		l.atLeastNone(at+".max_gib_at_once", s.MaxGiBAtOnce, "as policy.preempt says")
+		for _, limit := range []struct {
+			name  string
+			value int
+		}{{".max_at_once", s.MaxAtOnce}, {".max_gpus_at_once", s.MaxGPUsAtOnce}, {".max_gib_at_once", s.MaxGiBAtOnce}} {
+			if limit.value < 0 || limit.value > maxGivesWay {
+				l.faultText(place+limit.name, fmt.Sprintf("%s%s is %d: want 0 to %d; 0 is as policy.preempt says", key, limit.name, limit.value, maxGivesWay))
+			}
+		}
 	}
 	l.between("policy.preempt.min_run_time", p.MinRunTime, 0, maxRunTime)
 	l.between("policy.preempt.restart_time", p.RestartTime, minRestart, maxRestart)

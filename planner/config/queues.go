@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -72,16 +71,16 @@ var hclNames = strings.NewReplacer(
 func (l *loader) mergeQueues(c *Config, list []fileQueue) {
 	for i := range list {
 		f := &list[i]
-		key := "queue[" + f.Path + "]"
+		key, place := "queue["+f.Path+"]", fmt.Sprintf("queue[#%d]", i)
 		q := model.Queue{Path: f.Path, Guarantee: f.Guarantee.quota(), Borrow: f.Borrow.quota(), PerUser: f.PerUser.quota()}
 		set(&q.Weight, f.Weight)
 		if f.Weight != nil && *f.Weight == 0 {
-			l.fault(key+".weight", 0, "want more than 0; to let a queue have nothing, give it no guarantee and borrow { gpus = 0 }")
+			l.faultText(place+".weight", key+".weight is 0: want more than 0; to let a queue have nothing, give it no guarantee and borrow { gpus = 0 }")
 		}
 		set(&q.Priorities, f.Priorities)
 		set(&q.Reclaim, f.Reclaim)
 		set(&q.ReclaimFrom, f.ReclaimFrom)
-		l.duration(&q.MinRun, f.MinRun, key+".min_run")
+		l.durationAt(&q.MinRun, f.MinRun, key+".min_run", place+".min_run")
 		set(&q.Default, f.Default)
 		set(&q.Burst, f.Burst)
 		set(&q.Budget, f.Budget)
@@ -93,7 +92,7 @@ func (l *loader) mergeQueues(c *Config, list []fileQueue) {
 // loadQueues reads the queues file, if one is named, and checks all queues
 // together.
 func (l *loader) loadQueues(c *Config, read func(string) ([]byte, error)) {
-	own, other := len(c.Queues), &loader{}
+	own, other := len(c.Queues), l
 	if l.queuesFile != "" {
 		file := l.beside("queues_file", l.queuesFile)
 		src, err := read(file)
@@ -101,36 +100,33 @@ func (l *loader) loadQueues(c *Config, read func(string) ([]byte, error)) {
 			l.fault("queues_file", l.queuesFile, "it cannot be read: "+err.Error())
 			return
 		}
-		other = &loader{path: file}
-		other.readQueues(c, src)
-		l.faults = append(l.faults, other.faults...)
+		other = newLoader(file, src, l.faults)
+		if !other.readQueues(c) {
+			return
+		}
 	}
 	for _, f := range model.CheckQueues(c.Queues) {
-		from := l
+		from, at := l, f.Queue
 		if f.Queue >= own {
-			from = other
+			from, at = other, f.Queue-own
 		}
-		q := &c.Queues[f.Queue]
-		field, _, _ := strings.Cut(f.Field, "[")
-		line := locate(from.body, "queue["+q.Path+"]."+hclNames.Replace(field))
-		l.faults = append(l.faults, fmt.Errorf("%s:%d: queue %q: %s: %s", from.path, line, q.Path, hclNames.Replace(f.Field), hclNames.Replace(f.Text)))
+		field, _, _ := strings.Cut(hclNames.Replace(f.Field), "[")
+		from.faultText(fmt.Sprintf("queue[#%d].%s", at, field), fmt.Sprintf("queue %q: %s: %s", c.Queues[f.Queue].Path, hclNames.Replace(f.Field), hclNames.Replace(f.Text)))
 	}
 	slices.SortStableFunc(c.Queues, func(a, b model.Queue) int { return strings.Compare(a.Path, b.Path) })
 }
 
-func (l *loader) readQueues(c *Config, src []byte) {
-	file, diags := hclsyntax.ParseConfig(src, l.path, hcl.InitialPos)
-	l.diags(diags)
-	if diags.HasErrors() {
-		return
+// readQueues takes the queues of a file of their own, and reports whether it is one.
+func (l *loader) readQueues(c *Config) bool {
+	file, diags := hclsyntax.ParseConfig(l.src, l.path, hcl.InitialPos)
+	body, ok := file.Body.(*hclsyntax.Body)
+	if l.diags(diags); diags.HasErrors() || !ok {
+		return false
 	}
-	l.body, _ = file.Body.(*hclsyntax.Body)
 	var f fileQueues
-	diags = gohcl.DecodeBody(file.Body, nil, &f)
-	l.diags(diags)
-	if !diags.HasErrors() {
-		l.mergeQueues(c, f.Queue)
-	}
+	l.decode(body, &f)
+	l.mergeQueues(c, f.Queue)
+	return true
 }
 
 // maxHalfLife bounds policy.half_life.

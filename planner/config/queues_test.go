@@ -89,15 +89,15 @@ queue "org" {}
 		t.Fatal("no fault found")
 	}
 	want := []string{
+		`c.hcl:2: policy.half_life is "-1h0m0s": want 0s to 8784h0m0s`,
+		`c.hcl:4: queue "org": guarantee.gpus: 3: the queues below are guaranteed 4 together; want at least that`,
+		`c.hcl:5: queue "org": weight: -1: want more than 0, at most 1e+06; 0 means 1`,
 		`c.hcl:8: queue[org/x].weight is 0: want more than 0; to let a queue have nothing, give it no guarantee and borrow { gpus = 0 }`,
 		`c.hcl:9: queue[org/x].min_run is "soon": want a duration like "90s", "5m" or "1h30m"`,
-		`c.hcl:2: policy.half_life is "-1h0m0s": want 0s to 8784h0m0s`,
-		`c.hcl:5: queue "org": weight: -1: want more than 0, at most 1e+06; 0 means 1`,
-		`c.hcl:4: queue "org": guarantee.gpus: 3: the queues below are guaranteed 4 together; want at least that`,
-		`q.hcl:3: queue "org/y": guarantee.models[""]: is no resource: want "gpu", "gpu/MODEL", "cpu_mhz" or "memory_mib"`,
+		`q.hcl:5: queue "org/y": guarantee.models[""]: is no resource: want "gpu", "gpu/MODEL", "cpu_mhz" or "memory_mib"`,
 		`q.hcl:7: queue "org/y": borrow.gpus: -1: want 0 to 1125899906842624`,
 		`q.hcl:8: queue "org/y": reclaim_from[0]: "nobody": is none of the queues`,
-		`q.hcl:10: queue "org": path: "org": is queues[0]'s too; want each queue once`,
+		`q.hcl:10: queue "org": path: "org": another queue before it has this path; want each queue once`,
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
@@ -111,7 +111,7 @@ func TestQueuesFileFaults(t *testing.T) {
 	}{
 		"unreadable": {noRead, `c.hcl:1: queues_file is "q.hcl": it cannot be read: no such file`},
 		"no HCL":     {func(string) ([]byte, error) { return []byte("queue {"), nil }, "q.hcl:1: "},
-		"other keys": {func(string) ([]byte, error) { return []byte("levels = []"), nil }, "q.hcl:1: Unsupported argument"},
+		"other keys": {func(string) ([]byte, error) { return []byte("levels = []"), nil }, "q.hcl:1: levels is not known here: allowed are queue"},
 	} {
 		if _, err := Parse([]byte(`queues_file = "q.hcl"`), "c.hcl", noEnv, tt.read); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)

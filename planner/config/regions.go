@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -19,16 +20,16 @@ type fileRegion struct {
 func (l *loader) mergeRegions(c *Config, list []fileRegion) {
 	for i := range list {
 		f := &list[i]
-		key := "region[" + f.Name + "]"
+		key, place := "region["+f.Name+"]", fmt.Sprintf("region[#%d]", i)
 		r := model.Region{Name: f.Name}
 		set(&r.Price, f.Price)
 		set(&r.Carbon, f.Carbon)
 		set(&r.Data, f.Data)
 		if f.Name == "" {
-			l.fault("region", f.Name, "the block's label is the region's name")
+			l.faultText(place, `region is "": the block's label is the region's name`)
 		}
 		if slices.ContainsFunc(c.Regions, func(o model.Region) bool { return o.Name == f.Name }) {
-			l.fault(key, f.Name, "the block is there twice; keep one")
+			l.faultText(place, key+" is there twice: keep one")
 			continue
 		}
 		for name, price := range r.Price {

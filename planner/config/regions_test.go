@@ -60,7 +60,7 @@ region "us" {
 	if err == nil {
 		t.Fatal("no fault found")
 	}
-	for _, want := range []string{`region[eu].carbon`, "grams of CO2", "the block is there twice", "region[us].price", "region[us].data"} {
+	for _, want := range []string{`region[eu].carbon`, "grams of CO2", "region[eu] is there twice: keep one", "region[us].price", "region[us].data"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,18 +35,18 @@ const DefaultLead = 4 * time.Hour
 func (l *loader) mergeReservations(c *Config, list []fileReservation) {
 	for i := range list {
 		f := &list[i]
-		key := "reservation[" + f.Name + "]"
+		key, place := "reservation["+f.Name+"]", fmt.Sprintf("reservation[#%d]", i)
 		r := model.Reservation{Name: f.Name}
 		set(&r.Kind, f.Kind)
 		set(&r.Nodes, f.Nodes)
 		set(&r.Level, f.Level)
 		set(&r.Domain, f.Domain)
-		l.time(&r.From, f.From, key+".from")
-		l.time(&r.Until, f.Until, key+".until")
+		l.time(&r.From, f.From, key, place, ".from")
+		l.time(&r.Until, f.Until, key, place, ".until")
 		if r.Kind == model.ReserveMaintenance {
 			r.Lead = DefaultLead
 		}
-		l.duration(&r.Lead, f.Lead, key+".lead")
+		l.durationAt(&r.Lead, f.Lead, key+".lead", place+".lead")
 		set(&r.Evict, f.Evict)
 		set(&r.Queue, f.Queue)
 		set(&r.GPUs, f.GPUs)
@@ -62,14 +61,15 @@ func (l *loader) mergeReservations(c *Config, list []fileReservation) {
 	}
 }
 
-// time reads a point in time.
-func (l *loader) time(dst *time.Time, src *string, key string) {
+// time reads a point in time that stands at a place.
+func (l *loader) time(dst *time.Time, src *string, key, place, field string) {
 	if src == nil {
 		return
 	}
 	t, err := time.Parse(time.RFC3339, *src)
 	if err != nil {
-		l.fault(key, *src, `want a time with its zone, like "2026-12-01T22:00:00Z" or "2026-12-01T22:00:00+01:00"`)
+		l.faultText(place+field, fmt.Sprintf(`%s%s is %q: want a time with its zone, like "2026-12-01T22:00:00Z" or "2026-12-01T22:00:00+01:00"`, key, field, *src))
+		l.unread[place+field] = true
 		return
 	}
 	*dst = t.UTC()
@@ -82,25 +82,41 @@ var reservationNames = strings.NewReplacer("lead_ns", "lead", "for", "job")
 func (l *loader) checkReservations(c *Config) {
 	for _, f := range model.CheckReservations(c.Reservations, c.LevelNames()) {
 		r := &c.Reservations[f.Reservation]
-		key := "reservation[" + r.Name + "]." + reservationNames.Replace(f.Field)
+		name, place := reservationNames.Replace(f.Field), fmt.Sprintf("reservation[#%d].", f.Reservation)
 		text := f.Text
 		kinds := []string{model.ReserveMaintenance, model.ReserveCapacity, model.ReserveStart}
 		if f.Field == "kind" && !slices.Contains(kinds, r.Kind) {
 			text = strconv.Quote(r.Kind) + ": " + suggest(r.Kind, kinds)
 		}
+		var others []string
+		switch f.Field {
+		case "level":
+			others = []string{"levels"}
+		case "nodes":
+			others = []string{place + "level", place + "domain"}
+		case "domain":
+			others = []string{place + "level"}
+		}
 		// Two may have one name; the index tells them apart.
-		field, _, _ := strings.Cut(reservationNames.Replace(f.Field), "[")
-		l.faultText(fmt.Sprintf("reservation[#%d].%s", f.Reservation, field), key+": "+text)
+		field, _, _ := strings.Cut(name, "[")
+		l.faultText(place+field, fmt.Sprintf("reservation[%s].%s: %s", r.Name, name, text), others...)
+	}
+}
+
+// checkBeside finds names that the planner's own file has, too.
+func (l *loader) checkBeside(list, own []model.Reservation) {
+	for i := range list {
+		if slices.ContainsFunc(own, func(r model.Reservation) bool { return r.Name == list[i].Name }) {
+			l.faultText(fmt.Sprintf("reservation[#%d]", i), fmt.Sprintf("reservation[%s].name: %q: the planner's own file has a reservation of this name; want another", list[i].Name, list[i].Name))
+		}
 	}
 }
 
 // ParseReservations reads reservation blocks, any number of them. levels are the
-// cluster's.
-func ParseReservations(src []byte, name string, levels []Level) ([]model.Reservation, error) {
-	if err := only(src, name, "reservation", 0); err != nil {
-		return nil, err
-	}
-	none := func(string) (string, bool) { return "", false }
-	c, err := parseFor(src, name, levels, none, func(string) ([]byte, error) { return nil, errors.New("no other file is read") })
+// cluster's, and own the reservations of the planner's file, beside which they count.
+func ParseReservations(src []byte, name string, levels []Level, own []model.Reservation) ([]model.Reservation, error) {
+	d := part(src, name, "reservation", levels)
+	d.own = own
+	c, err := d.parse()
 	return c.Reservations, err
 }

@@ -56,14 +56,14 @@ reservation "s" {
 }
 reservation "x" { kind = "holiday" }
 `
-	_, err := ParseReservations([]byte(src), "r.hcl", Default().Levels)
+	_, err := ParseReservations([]byte(src), "r.hcl", Default().Levels, nil)
 	if err == nil {
 		t.Fatal("no fault is found")
 	}
 	for _, want := range []string{
 		`r.hcl:3: reservation[m].level: "rak": is no level of this cluster`,
 		`r.hcl:4: reservation[m].from is "tomorrow": want a time with its zone`,
-		`reservation[m].from: want from and until`, `reservation[m].nodes: want nodes, or a level and a domain`,
+		`r.hcl:1: reservation[m].until: want from and until`, `reservation[m].nodes: want nodes, or a level and a domain`,
 		`r.hcl:5: reservation[m].lead: -1h0m0s: want 0s to `, `r.hcl:6: reservation[m].gpus: is of no use to a reservation of kind maintenance`,
 		`reservation[m].name: "m": another reservation before it has this name`, `r.hcl:10: reservation[m].queue: "a//b": want the path of a queue`, `reservation[m].gpus: 0: want 1 to`,
 		`reservation[m].domain: "r1": want its level too`, `reservation[m].until: 2026-12-02T20:00:00Z: want a time after from`,
@@ -77,7 +77,7 @@ reservation "x" { kind = "holiday" }
 	if t.Failed() {
 		t.Log(err)
 	}
-	if _, err := ParseReservations([]byte("policy {}"), "r.hcl", nil); err == nil {
+	if _, err := ParseReservations([]byte("policy {}"), "r.hcl", nil, nil); err == nil {
 		t.Error("another block is taken")
 	}
 	if got, err := ParseReservations([]byte(`reservation "r" { 
@@ -86,7 +86,7 @@ reservation "x" { kind = "holiday" }
   domain = "x"
   from = "2026-12-02T22:00:00Z"
   until = "2026-12-02T23:00:00Z"
-}`), "r.hcl", []Level{{"row", "row"}}); err != nil || len(got) != 1 {
+}`), "r.hcl", []Level{{"row", "row"}}, nil); err != nil || len(got) != 1 {
 		t.Errorf("a level of the cluster's own: %v, %v", got, err)
 	}
 }

@@ -2,11 +2,9 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -17,76 +15,75 @@ import (
 // Parts of the configuration may be replaced while a planner runs, each by a
 // text that holds nothing else.
 
-// ParsePolicy reads one policy block. What it does not name has its default. The
-// error joins every fault, each with its line in the text called name.
-func ParsePolicy(src []byte, name string) (Policy, error) {
-	src, start := wrapped(src, name)
-	if err := only(src, name, "policy", 1); err != nil {
-		return Policy{}, err
+// part is a text in which there are blocks of one type alone. It knows of no
+// environment and of no other file.
+func part(src []byte, name, only string, levels []Level) document {
+	return document{
+		src: src, path: name, start: hcl.InitialPos, levels: levels, only: only,
+		env:  func(string) (string, bool) { return "", false },
+		read: func(string) ([]byte, error) { return nil, errors.New("no other file is read") },
 	}
-	none := func(string) (string, bool) { return "", false }
-	c, err := parseFrom(start, src, name, Default().Levels, none, func(string) ([]byte, error) { return nil, errors.New("no other file is read") })
+}
+
+// ParsePolicy reads one policy block, or what is inside of one. What it does not
+// name has its default. levels are the cluster's. The error joins every fault, each
+// with its line in the text called name.
+func ParsePolicy(src []byte, name string, levels []Level) (Policy, error) {
+	t := part(src, name, "policy", levels)
+	if inside(src, name) {
+		// Lines keep their numbers.
+		t.src, t.start = slices.Concat([]byte("policy {\n"), src, []byte("\n}\n")), hcl.Pos{Line: 0, Column: 1}
+	}
+	c, err := t.parse()
 	return c.Policy, err
 }
 
-// wrapped puts a policy block around what is only the inside of one, as the
-// documents show it. Lines keep their numbers.
-func wrapped(src []byte, name string) ([]byte, hcl.Pos) {
+// inside reports whether a text is the inside of a policy block without the block,
+// as the documents show it: one of its keys is there, and the block is not.
+func inside(src []byte, name string) (found bool) {
 	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 	body, ok := file.Body.(*hclsyntax.Body)
-	if diags.HasErrors() || !ok || len(body.Attributes) == 0 && len(body.Blocks) == 0 {
-		return src, hcl.InitialPos
+	if diags.HasErrors() || !ok {
+		return false
 	}
-	inside := reflect.TypeFor[filePolicy]()
-	known := map[string]bool{}
-	for i := range inside.NumField() {
-		key, _, _ := strings.Cut(inside.Field(i).Tag.Get("hcl"), ",")
-		known[key] = true
-	}
+	known, _ := fieldsOf(reflect.ValueOf(filePolicy{}))
 	for key := range body.Attributes {
-		if !known[key] {
-			return src, hcl.InitialPos
-		}
+		_, is := known[key]
+		found = found || is
 	}
 	for _, b := range body.Blocks {
-		if !known[b.Type] {
-			return src, hcl.InitialPos
+		if b.Type == "policy" {
+			return false
 		}
+		_, is := known[b.Type]
+		found = found || is
 	}
-	return slices.Concat([]byte("policy {\n"), src, []byte("\n}\n")), hcl.Pos{Line: 0, Column: 1}
+	return found
 }
 
 // ParseQueues reads queue blocks, any number of them.
 func ParseQueues(src []byte, name string) ([]model.Queue, error) {
-	if err := only(src, name, "queue", 0); err != nil {
-		return nil, err
-	}
-	none := func(string) (string, bool) { return "", false }
-	c, err := parse(src, name, none, func(string) ([]byte, error) { return nil, errors.New("no other file is read") })
+	c, err := part(src, name, "queue", Default().Levels).parse()
 	return c.Queues, err
 }
 
-// only checks that a text has blocks of one type alone, and how many if that
-// is limited.
-func only(src []byte, name, typ string, most int) error {
-	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
-	l := &loader{path: name}
-	l.diags(diags)
-	if body, ok := file.Body.(*hclsyntax.Body); ok {
-		for _, key := range slices.Sorted(maps.Keys(body.Attributes)) {
-			l.faults = append(l.faults, fmt.Errorf("%s:%d: %s: want %s blocks and nothing else", name, body.Attributes[key].SrcRange.Start.Line, key, typ))
-		}
-		n := 0
-		for _, b := range body.Blocks {
-			if b.Type != typ {
-				l.faults = append(l.faults, fmt.Errorf("%s:%d: %s: want %s blocks and nothing else", name, b.TypeRange.Start.Line, b.Type, typ))
-			} else {
-				n++
-			}
-		}
-		if most > 0 && n != most && len(l.faults) == 0 {
-			l.faults = append(l.faults, fmt.Errorf("%s: %d %s blocks: want %d", name, n, typ, most))
+// only takes out of a text what is no block of that type, and tells of it. Of a
+// policy there is one.
+func (l *loader) only(body *hclsyntax.Body, typ string) {
+	for _, key := range slices.Sorted(maps.Keys(body.Attributes)) {
+		l.add(body.Attributes[key].SrcRange.Start.Line, key+": want "+typ+" blocks and nothing else")
+	}
+	body.Attributes = nil
+	var kept hclsyntax.Blocks
+	for _, b := range body.Blocks {
+		if b.Type != typ {
+			l.add(b.TypeRange.Start.Line, b.Type+": want "+typ+" blocks and nothing else")
+		} else {
+			kept = append(kept, b)
 		}
 	}
-	return errors.Join(l.faults...)
+	body.Blocks = kept
+	if typ == "policy" && len(kept) == 0 && len(l.faults.list) == 0 {
+		l.add(0, "0 policy blocks: want 1")
+	}
 }

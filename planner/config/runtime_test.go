@@ -22,7 +22,7 @@ func TestParsePolicy(t *testing.T) {
 		"a fault inside":   {src: "order = \"best\"\n", wantErr: []string{"set.hcl:1: policy.order is \"best\""}},
 		"all defaults":     {src: "policy {}\n", want: Default().Policy},
 		"nothing":          {src: "", wantErr: []string{"set.hcl: 0 policy blocks: want 1"}},
-		"twice":            {src: "policy {}\npolicy {}\n", wantErr: []string{"2 policy blocks: want 1"}},
+		"twice":            {src: "policy {}\npolicy {}\n", wantErr: []string{"set.hcl:2: policy is there twice, first in line 1: keep one"}},
 		"something else": {
 			src: "listen {}\nobserve_only = true\npolicy {}\n", wantErr: []string{"set.hcl:1: listen: want policy blocks and nothing else", "set.hcl:2: observe_only: want policy blocks"},
 		},
@@ -33,7 +33,7 @@ func TestParsePolicy(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParsePolicy([]byte(test.src), "set.hcl")
+			got, err := ParsePolicy([]byte(test.src), "set.hcl", Default().Levels)
 			checkFaults(t, err, test.wantErr)
 			if diff := cmp.Diff(test.want, got); test.wantErr == nil && diff != "" {
 				t.Errorf("policy (-want +got):\n%s", diff)

@@ -2,14 +2,13 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
@@ -47,33 +46,30 @@ const maxNodes = 1 << 20
 //
 // The error joins every fault found, each with its place.
 func ParseTopology(src []byte, path string, levels []string) (*Topology, error) {
-	p := &topologyParser{levels: levels, path: path, out: &Topology{Path: path, Places: map[string]Place{}}, seen: map[string]int{}}
+	all := &faults{}
+	l := newLoader(path, src, all)
+	p := &topologyParser{loader: l, levels: levels, out: &Topology{Path: path, Places: map[string]Place{}}, seen: map[string]int{}}
 	file, diags := hclsyntax.ParseConfig(src, path, hcl.InitialPos)
-	l := loader{path: path}
-	l.diags(diags)
-	p.faults = l.faults
-	if len(p.faults) == 0 {
-		if body, ok := file.Body.(*hclsyntax.Body); ok {
-			p.walk(body, nil, -1)
-		}
+	body, ok := file.Body.(*hclsyntax.Body)
+	if l.diags(diags); !diags.HasErrors() && ok {
+		p.walk(body, nil, -1)
 	}
-	if len(p.faults) > 0 {
-		return nil, errors.Join(p.faults...)
+	if err := all.err(); err != nil {
+		return nil, err
 	}
 	return p.out, nil
 }
 
 type topologyParser struct {
+	*loader
 	levels []string
-	path   string
 	out    *Topology
-	faults []error
 	// seen maps a domain's path to the line where it was first defined.
 	seen map[string]int
 }
 
 func (p *topologyParser) fault(r hcl.Range, format string, args ...any) {
-	p.faults = append(p.faults, fmt.Errorf("%s:%d: %s", p.path, r.Start.Line, fmt.Sprintf(format, args...)))
+	p.add(r.Start.Line, fmt.Sprintf(format, args...))
 }
 
 // domain is one step of the way from the root to a block.
@@ -130,16 +126,15 @@ func (p *topologyParser) block(block *hclsyntax.Block, way []domain, at int) {
 }
 
 func (p *topologyParser) nodes(attr *hclsyntax.Attribute, way []domain) {
-	var patterns []string
-	if diags := gohcl.DecodeExpression(attr.Expr, nil, &patterns); diags.HasErrors() {
-		p.fault(attr.SrcRange, `nodes must be a list of node names or IDs, like ["gpu-[01-08]"]: %s`, diags[0].Detail)
+	var list *[]string
+	if !p.value(attr.Expr, reflect.ValueOf(&list).Elem(), "nodes") || list == nil {
 		return
 	}
 	levels := map[string]string{}
 	for _, d := range way {
 		levels[d.level] = d.name
 	}
-	for _, pattern := range patterns {
+	for _, pattern := range *list {
 		names, err := expand(pattern, maxNodes-len(p.out.Places))
 		if err != nil {
 			p.fault(attr.SrcRange, "nodes holds %q: %v", pattern, err)

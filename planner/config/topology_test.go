@@ -46,7 +46,7 @@ func TestParseTopologyFaults(t *testing.T) {
 		"nodes nowhere":         {"nodes = [\"a\"]", []string{"belong into a block"}},
 		"unknown key":           {"rack \"a\" { node = [] }", []string{`unknown key "node"`}},
 		"no name":               {"rack {}", []string{"needs one name"}},
-		"nodes of a wrong type": {"rack \"a\" { nodes = [[1]] }", []string{"must be a list"}},
+		"nodes of a wrong type": {"rack \"a\" { nodes = [[1]] }", []string{`t.hcl:1: nodes[0] is [1]: want a text in quotes`}},
 		"slash in a name":       {"rack \"a/b\" {}", []string{"slash"}},
 		"bad range":             {"rack \"a\" { nodes = [\"g[1-x]\"] }", []string{"neither a number nor a range"}},
 		"two faults at once":    {"rak \"a\" {}\nrack \"b\" { nodes = [\"[\"] }", []string{"t.hcl:1:", "t.hcl:2:"}},

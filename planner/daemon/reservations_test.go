@@ -24,18 +24,18 @@ func TestReservationsBesideTheFile(t *testing.T) {
 	}
 	d := settingDaemon(t, store)
 	d.Reload(file)
-	start := func(name string) *string {
-		return new("reservation \"" + name + "\" {\n  kind = \"start\"\n  job = \"big\"\n}\n")
+	start := func(name string) *httpapi.SettingText {
+		return hcl("reservation \"" + name + "\" {\n  kind = \"start\"\n  job = \"big\"\n}\n")
 	}
 	steps := []struct {
 		name, want string
-		text       *string
+		text       *httpapi.SettingText
 		refused    string
 	}{
 		{"one", "file a", start("a"), ""},
 		{"another in its place", "file b", start("b"), ""},
-		{"one of the file's name", "file b", start("file"), `reservation "file": "file": another reservation before it has this name`},
-		{"nonsense", "file b", new("reservation \"c\" {}"), "reservation[c].kind"},
+		{"one of the file's name", "file b", start("file"), `p.hcl:1: reservation[file].name: "file": the planner's own file has a reservation of this name; want another`},
+		{"nonsense", "file b", hcl("reservation \"c\" {}"), "reservation[c].kind"},
 		{"none", "file", nil, ""},
 		{"one again", "file a", start("a"), ""},
 	}

@@ -60,7 +60,7 @@ const settingsName = "settings"
 func (s *stored) effective(file config.Config) (config.Config, error) {
 	var faults []error
 	if s.Policy != nil {
-		policy, err := config.ParsePolicy([]byte(s.Policy.HCL), "policy")
+		policy, err := config.ParsePolicy([]byte(s.Policy.HCL), s.Policy.Name(), file.Levels)
 		if err != nil {
 			faults = append(faults, err)
 		} else {
@@ -69,7 +69,7 @@ func (s *stored) effective(file config.Config) (config.Config, error) {
 		}
 	}
 	if s.Queues != nil {
-		queues, err := config.ParseQueues([]byte(s.Queues.HCL), "queues")
+		queues, err := config.ParseQueues([]byte(s.Queues.HCL), s.Queues.Name())
 		if err != nil {
 			faults = append(faults, err)
 		} else {
@@ -77,17 +77,11 @@ func (s *stored) effective(file config.Config) (config.Config, error) {
 		}
 	}
 	if s.Reservations != nil {
-		more, err := config.ParseReservations([]byte(s.Reservations.HCL), "reservations", file.Levels)
-		faults = append(faults, err)
-		list := append(slices.Clone(file.Reservations), more...)
-		for _, f := range model.CheckReservations(list, file.LevelNames()) {
-			if f.Field == "name" {
-				faults = append(faults, fmt.Errorf("reservation %q: %s", list[f.Reservation].Name, f.Text))
-			}
-		}
+		more, err := config.ParseReservations([]byte(s.Reservations.HCL), s.Reservations.Name(), file.Levels, file.Reservations)
 		if err == nil {
-			file.Reservations = list
+			file.Reservations = slices.Concat(file.Reservations, more)
 		}
+		faults = append(faults, err)
 	}
 	return file, errors.Join(faults...)
 }
@@ -173,7 +167,7 @@ func (b backend) Settings() httpapi.Settings {
 
 // Set puts a text in the place of a part of the file; nil gives the part back to
 // the file. It counts at once, and nothing that runs is touched.
-func (b backend) Set(ctx context.Context, name httpapi.Setting, text *string) (httpapi.Settings, error) {
+func (b backend) Set(ctx context.Context, name httpapi.Setting, text *httpapi.SettingText) (httpapi.Settings, error) {
 	d := b.d
 	if d.cfg.ObserveOnly {
 		return httpapi.Settings{}, &httpapi.Error{Status: http.StatusConflict, Message: "this planner observes only, and writes nothing", Do: "change its file and send it SIGHUP"}
@@ -192,14 +186,14 @@ func (b backend) Set(ctx context.Context, name httpapi.Setting, text *string) (h
 	return b.Settings(), nil
 }
 
-func (d *Daemon) set(ctx context.Context, name httpapi.Setting, text *string) error {
+func (d *Daemon) set(ctx context.Context, name httpapi.Setting, text *httpapi.SettingText) error {
 	s := &d.settings
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.set
 	*next.part(name) = nil
 	if text != nil {
-		*next.part(name) = &httpapi.SettingText{HCL: *text, At: d.now().UTC().Truncate(time.Second)}
+		*next.part(name) = &httpapi.SettingText{HCL: text.HCL, File: text.File, At: d.now().UTC().Truncate(time.Second)}
 	}
 	if _, err := next.effective(s.file); err != nil {
 		return &httpapi.Error{Status: http.StatusBadRequest, Message: err.Error(), Do: "correct it; what counted before still does"}

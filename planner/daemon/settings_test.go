@@ -28,6 +28,9 @@ func settingDaemon(t *testing.T, store *fakeUsage) *Daemon {
 	return d
 }
 
+// hcl is a text that is set.
+func hcl(text string) *httpapi.SettingText { return &httpapi.SettingText{HCL: text, File: "p.hcl"} }
+
 func inForce(d *Daemon) string {
 	policy, _, queues := d.queues.settings()
 	out := []string{policy.Order}
@@ -47,15 +50,15 @@ func TestSetInPlaceOfTheFile(t *testing.T) {
 	steps := []struct {
 		name string
 		part httpapi.Setting
-		text *string
+		text *httpapi.SettingText
 		want string
 	}{
-		{"a policy", httpapi.SettingPolicy, new(fair), "fairshare file"},
-		{"queues too", httpapi.SettingQueues, new(teams), "fairshare a b"},
-		{"no queues at all", httpapi.SettingQueues, new(""), "fairshare"},
-		{"queues again", httpapi.SettingQueues, new(teams), "fairshare a b"},
+		{"a policy", httpapi.SettingPolicy, hcl(fair), "fairshare file"},
+		{"queues too", httpapi.SettingQueues, hcl(teams), "fairshare a b"},
+		{"no queues at all", httpapi.SettingQueues, hcl(""), "fairshare"},
+		{"queues again", httpapi.SettingQueues, hcl(teams), "fairshare a b"},
 		{"the file's policy", httpapi.SettingPolicy, nil, "sjf a b"},
-		{"a policy again", httpapi.SettingPolicy, new(fair), "fairshare a b"},
+		{"a policy again", httpapi.SettingPolicy, hcl(fair), "fairshare a b"},
 	}
 	for _, step := range steps {
 		if _, err := (backend{d}).Set(t.Context(), step.part, step.text); err != nil {
@@ -99,7 +102,8 @@ func TestSetWithTrouble(t *testing.T) {
 		wantStatus int
 		want       string
 	}{
-		"faults":              {text: "policy {\n  order = \"best\"\n  max_holds = -1\n}\n", wantStatus: http.StatusBadRequest, want: "max_holds"},
+		"faults":              {text: "policy {\n  order = \"best\"\n  max_holds = -1\n}\n", wantStatus: http.StatusBadRequest, want: "p.hcl:2: policy.order is \"best\""},
+		"a wrong type":        {text: "policy {\n  max_holds = \"x\"\n  half_life = true\n}\n", wantStatus: http.StatusBadRequest, want: "p.hcl:2: policy.max_holds is \"x\": want a whole number\np.hcl:3: policy.half_life is \"true\": want a duration"},
 		"another part":        {text: teams, wantStatus: http.StatusBadRequest, want: "want policy blocks"},
 		"Nomad is away":       {change: func(_ *Daemon, f *fakeUsage) { f.fail = errors.New("away") }, text: fair, wantStatus: http.StatusServiceUnavailable, want: "away"},
 		"it observes only":    {change: func(d *Daemon, _ *fakeUsage) { d.cfg.ObserveOnly = true }, text: fair, wantStatus: http.StatusConflict, want: "observes only"},
@@ -113,7 +117,7 @@ func TestSetWithTrouble(t *testing.T) {
 			if test.change != nil {
 				test.change(d, store)
 			}
-			_, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, &test.text)
+			_, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, hcl(test.text))
 			var e *httpapi.Error
 			if !errors.As(err, &e) || e.Status != test.wantStatus || !strings.Contains(e.Error(), test.want) {
 				t.Errorf("error %v: want %d with %q", err, test.wantStatus, test.want)
@@ -147,7 +151,7 @@ func TestSettingsThatAreDamaged(t *testing.T) {
 				t.Errorf("%q is in force, fault %q", inForce(d), got.Fault)
 			}
 			test.store.fail = nil
-			if _, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, new(fair)); err != nil || inForce(d) != "fairshare file" {
+			if _, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, hcl(fair)); err != nil || inForce(d) != "fairshare file" {
 				t.Errorf("set anew: %v, %q is in force", err, inForce(d))
 			}
 		})
@@ -169,7 +173,7 @@ func TestSetOrderWithParameters(t *testing.T) {
 			maxmin { round = "8m" }`, func(p *queue.Policy) { p.Order, p.MaxMin.Round = queue.OrderMaxMin, 8*time.Minute }},
 	} {
 		text := "policy {\n" + step.text + "\n}\n"
-		if _, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, &text); err != nil {
+		if _, err := (backend{d}).Set(t.Context(), httpapi.SettingPolicy, hcl(text)); err != nil {
 			t.Fatal(err)
 		}
 		want := config.Default().Policy.Policy

@@ -50,13 +50,13 @@ func (b *fakeBackend) Settings() Settings {
 	return Settings{Policy: PolicySetting{Set: b.set[SettingPolicy]}, Queues: QueuesSetting{Set: b.set[SettingQueues]}}
 }
 
-func (b *fakeBackend) Set(_ context.Context, name Setting, text *string) (Settings, error) {
+func (b *fakeBackend) Set(_ context.Context, name Setting, text *SettingText) (Settings, error) {
 	if b.set == nil {
 		b.set = map[Setting]*SettingText{}
 	}
 	b.set[name] = nil
 	if text != nil {
-		b.set[name] = &SettingText{HCL: *text}
+		b.set[name] = text
 	}
 	return b.Settings(), nil
 }
@@ -214,8 +214,11 @@ func TestTokens(t *testing.T) {
 		"recording":    func(c *Client) error { _, err := c.Recording(t.Context()); return err },
 		"snapshot":     func(c *Client) error { _, err := c.Snapshot(t.Context()); return err },
 		"settings":     func(c *Client) error { _, err := c.Settings(t.Context()); return err },
-		"set":          func(c *Client) error { _, err := c.Set(t.Context(), SettingPolicy, []byte("policy {}")); return err },
-		"unset":        func(c *Client) error { _, err := c.Unset(t.Context(), SettingQueues); return err },
+		"set": func(c *Client) error {
+			_, err := c.Set(t.Context(), SettingPolicy, []byte("policy {}"), "p.hcl")
+			return err
+		},
+		"unset": func(c *Client) error { _, err := c.Unset(t.Context(), SettingQueues); return err },
 		"plan": func(c *Client) error {
 			_, err := c.Plan(t.Context(), map[string]string{"ID": "x", "Namespace": "team"})
 			return err
@@ -322,8 +325,11 @@ func TestClientSaysWhatIsWrong(t *testing.T) {
 func TestSettings(t *testing.T) {
 	b := &fakeBackend{}
 	c := serve(t, b, "")
-	if got, err := c.Set(t.Context(), SettingQueues, []byte("queue \"a\" {}\n")); err != nil || got.Queues.Set.HCL != "queue \"a\" {}\n" || got.Policy.Set != nil {
+	if got, err := c.Set(t.Context(), SettingQueues, []byte("queue \"a\" {}\n"), "q.hcl"); err != nil || got.Queues.Set.HCL != "queue \"a\" {}\n" || got.Queues.Set.File != "q.hcl" || got.Policy.Set != nil {
 		t.Errorf("set = %+v, %v", got, err)
+	}
+	if _, err := c.Set(t.Context(), SettingQueues, nil, "a\nb"); err == nil || !strings.Contains(err.Error(), "want the name of a file") {
+		t.Errorf("a name in two lines: %v", err)
 	}
 	if got, err := c.Settings(t.Context()); err != nil || got.Queues.Set == nil {
 		t.Errorf("settings = %+v, %v", got, err)
@@ -332,7 +338,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("unset = %+v, %v", got, err)
 	}
 	var e *Error
-	if _, err := c.Set(t.Context(), SettingPolicy, make([]byte, maxSetting+1)); !errors.As(err, &e) || e.Status != http.StatusRequestEntityTooLarge || b.set[SettingPolicy] != nil {
+	if _, err := c.Set(t.Context(), SettingPolicy, make([]byte, maxSetting+1), ""); !errors.As(err, &e) || e.Status != http.StatusRequestEntityTooLarge || b.set[SettingPolicy] != nil {
 		t.Errorf("a text that is too large: %v", err)
 	}
 }

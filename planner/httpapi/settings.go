@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -61,7 +64,23 @@ type ReservationsSetting struct {
 type SettingText struct {
 	HCL string    `json:"hcl"`
 	At  time.Time `json:"at"`
+	// File is the name of the file that it was in, as whoever sent it says.
+	File string `json:"file,omitempty"`
 }
+
+// Name is what faults in the text call it.
+func (t *SettingText) Name() string {
+	if t.File == "" {
+		return "the text"
+	}
+	return t.File
+}
+
+// queryFile is the parameter with SettingText.File.
+const queryFile = "file"
+
+// maxFileName bounds SettingText.File, in bytes.
+const maxFileName = 256
 
 // maxSetting bounds a text that is set, in bytes.
 const maxSetting = 1 << 20
@@ -71,8 +90,8 @@ type Configurable interface {
 	// Settings are those that count now.
 	Settings() Settings
 	// Set replaces one by a text in HCL, as in the planner's file, or gives it
-	// back to the file where text is nil.
-	Set(ctx context.Context, name Setting, text *string) (Settings, error)
+	// back to the file where text is nil. When it was set is for the planner to say.
+	Set(ctx context.Context, name Setting, text *SettingText) (Settings, error)
 }
 
 func (s *server) handleSettings(mux *http.ServeMux) {
@@ -103,8 +122,11 @@ func (s *server) set(r *http.Request, name Setting) (any, error) {
 	if len(b) > maxSetting {
 		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the text has more than %d bytes", maxSetting), Do: "put it into the planner's file"}
 	}
-	text := string(b)
-	return s.b.Set(r.Context(), name, &text)
+	file := r.URL.Query().Get(queryFile)
+	if len(file) > maxFileName || strings.ContainsFunc(file, unicode.IsControl) {
+		return nil, &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s is %.20q…: want the name of a file, at most %d bytes, in one line", queryFile, file, maxFileName)}
+	}
+	return s.b.Set(r.Context(), name, &SettingText{HCL: string(b), File: file})
 }
 
 func (s *server) unset(r *http.Request, name Setting) (any, error) {
@@ -119,9 +141,14 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	return get[Settings](ctx, c, "settings")
 }
 
-// Set replaces a setting by a text in HCL.
-func (c *Client) Set(ctx context.Context, name Setting, text []byte) (Settings, error) {
-	return send[Settings](ctx, c, http.MethodPut, "text/plain; charset=utf-8", text, nil, "settings", string(name))
+// Set replaces a setting by a text in HCL. file is the name that faults in it begin
+// with.
+func (c *Client) Set(ctx context.Context, name Setting, text []byte, file string) (Settings, error) {
+	query := url.Values{}
+	if file != "" {
+		query.Set(queryFile, file)
+	}
+	return send[Settings](ctx, c, http.MethodPut, "text/plain; charset=utf-8", text, query, "settings", string(name))
 }
 
 // Unset gives a setting back to the planner's file.

@@ -112,11 +112,11 @@ func (c *queueChecker) fault(field, format string, args ...any) {
 }
 
 func (c *queueChecker) one(q *Queue) {
-	switch first, twice := c.byPath[q.Path]; {
+	switch _, twice := c.byPath[q.Path]; {
 	case !ValidQueuePath(q.Path):
 		c.fault("path", `%q: want a path such as "org/team", of letters, digits, ".", "_" and "-", at most %d deep`, q.Path, maxQueueDepth)
 	case twice:
-		c.fault("path", "%q: is queues[%d]'s too; want each queue once", q.Path, first)
+		c.fault("path", "%q: another queue before it has this path; want each queue once", q.Path)
 	default:
 		c.byPath[q.Path] = c.at
 	}

@@ -37,7 +37,7 @@ func TestCheckQueues(t *testing.T) {
 		"models are more than all": {[]Queue{{Path: "a", Guarantee: map[string]int{"gpu": 3, "gpu/A": 2, "gpu/B": 2}}},
 			[]string{`0 guarantee: 4 GPUs by model: want at most the 3 of "gpu"`}},
 		"twice, two defaults": {[]Queue{{Path: "a", Default: true}, {Path: "a"}, {Path: "b", Default: true}},
-			[]string{`1 path: "a": is queues[0]'s too; want each queue once`, `2 default: true: queue "a" is the default already; want one`}},
+			[]string{`1 path: "a": another queue before it has this path; want each queue once`, `2 default: true: queue "a" is the default already; want one`}},
 		"sums, through a queue that names nothing": {[]Queue{
 			{Path: "org/t/x", Guarantee: map[string]int{"gpu": 3}}, {Path: "org", Guarantee: map[string]int{"gpu": 4}},
 			{Path: "org/t", Guarantee: map[string]int{"cpu_mhz": 5}}, {Path: "org/u", Guarantee: map[string]int{"gpu/A": 2}},

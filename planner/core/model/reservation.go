@@ -147,8 +147,11 @@ func (c *reservationChecker) kind(r *Reservation) {
 	}
 	switch r.Kind {
 	case ReserveMaintenance:
-		if r.From.IsZero() || r.Until.IsZero() {
+		if r.From.IsZero() {
 			c.fault("from", "want from and until: when the maintenance begins and ends")
+		}
+		if r.Until.IsZero() {
+			c.fault("until", "want from and until: when the maintenance begins and ends")
 		}
 		if len(r.Nodes) == 0 && r.Domain == "" {
 			c.fault("nodes", "want nodes, or a level and a domain; for all of the cluster, \"*\"")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -54,10 +55,19 @@ for standard input. It needs a management token.`, blocks[name], name),
 				return fmt.Errorf("read %s: %w", name, err)
 			}
 			return a.change(cmd.Context(), name, func(ctx context.Context, c *httpapi.Client) (httpapi.Settings, error) {
-				return c.Set(ctx, name, text)
+				return c.Set(ctx, name, text, fileName(argv[0]))
 			})
 		},
 	}
+}
+
+// fileName is what faults in a file begin with: the last of its path, so that no
+// planner keeps where it lies.
+func fileName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return filepath.Base(path)
 }
 
 // blocks are what a setting's file holds.

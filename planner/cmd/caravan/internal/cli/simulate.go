@@ -261,7 +261,7 @@ func (a *app) ownPolicies(f *simFlags, c *sim.Comparison) error {
 		if err != nil {
 			return fmt.Errorf("read policy: %w", err)
 		}
-		p, err := config.ParsePolicy(src, name)
+		p, err := config.ParsePolicy(src, name, config.Default().Levels)
 		if err != nil {
 			return err
 		}
