@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/caravan-sched/caravan/driver/progress"
 	"github.com/caravan-sched/caravan/driver/rendezvous"
+	"github.com/caravan-sched/caravan/internal/freeport"
 )
 
 func python(t *testing.T) string {
@@ -125,15 +125,13 @@ func (r *rank) signal(s syscall.Signal) {
 	}
 }
 
-// freePort is one that was free a moment ago.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // gang starts that many ranks, which meet by environment variables alone.

@@ -2,7 +2,6 @@ package target_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad-autoscaler/plugins"
 
 	"github.com/caravan-sched/caravan/autoscaler/target"
+	"github.com/caravan-sched/caravan/internal/freeport"
 	"github.com/caravan-sched/caravan/planner/burstapi"
 )
 
@@ -44,12 +44,10 @@ func TestTheRealAutoscaler(t *testing.T) {
 	for _, key := range []string{target.KeyPools, target.KeyPlanner, "planner_token", target.KeySettle} {
 		lines = append(lines, fmt.Sprintf("    %s = %q", key, r.config[key]))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	config := fmt.Sprintf(`
 log_level  = "DEBUG"
 plugin_dir = %q

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/driver/gangapi"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
@@ -54,15 +55,22 @@ setsid sh -c 'while :; do date +%s%N >> "$DIARY/beat-$NOMAD_ALLOC_INDEX"; sleep 
 		for _, a := range ids {
 			r.told(a, "train", "suspending")
 		}
-		// The event comes with the freezing, so that it may be a moment early.
-		still := ""
+		// The event comes with the freezing, so that it may be a moment early; what
+		// the member tells the planner comes after it.
 		r.until("all stand still", func() (bool, any) {
-			was := written()
-			time.Sleep(time.Second)
-			still = written()
-			return was == still, still
+			e, err := r.planners[0].api.Progress(t.Context(), "default", *j.ID)
+			still := 0
+			for _, g := range e.Gangs {
+				for _, m := range g.Members {
+					if m.State == gangapi.MemberSuspended {
+						still++
+					}
+				}
+			}
+			return err == nil && still == 2, e
 		})
-		time.Sleep(time.Second)
+		still := written()
+		time.Sleep(2 * time.Second)
 		if now := written(); now != still {
 			t.Errorf("suspended members have written:\n%s\n%s", still, now)
 		}
@@ -104,7 +112,7 @@ func TestExecTerminal(t *testing.T) {
 			io.WriteString(typed, "hello\n")
 		}()
 		code, err := r.nomad.Allocations().Exec(ctx, r.alloc(ids[0]), "train", true,
-			[]string{"/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 0; do [ "$(stty size)" = "33 77" ] && break; sleep 0.2; done; test -t 0 && test -t 1 && stty size; echo ready; read x; echo "got $x in $NOMAD_TASK_NAME"; exit 5`},
+			[]string{"/bin/sh", "-c", `i=0; while [ $i -lt 300 ] && [ "$(stty size)" != "33 77" ]; do i=$((i + 1)); sleep 0.2; done; test -t 0 && test -t 1 && stty size; echo ready; read x; echo "got $x in $NOMAD_TASK_NAME"; exit 5`},
 			in, &out, &out, sizes, nil)
 		text, _ := out.from(0)
 		if err != nil || code != 5 || !strings.Contains(text, "33 77") || !strings.Contains(text, "got hello in train") {
@@ -240,7 +248,9 @@ func TestOutputOfSeveralRuns(t *testing.T) {
 		}
 		d := r.goOn(ids...)
 		r.touch("finish")
-		r.status(ids[0], api.AllocClientStatusComplete)
+		for _, a := range ids {
+			r.status(a, api.AllocClientStatusComplete)
+		}
 		d = r.read()
 		survivor := d.rank(0).alloc
 		if n := r.alloc(survivor).TaskStates["train"].Restarts; n != 0 {

@@ -36,7 +36,7 @@ func TestPartition(t *testing.T) {
 		{"lost-soon", &api.DisconnectStrategy{LostAfter: new(20 * time.Second), Replace: new(true), Reconcile: new("best_score")}},
 		{"stop-on-client", &api.DisconnectStrategy{StopOnClientAfter: new(25 * time.Second)}},
 	}
-	onEachOf(t, "cuts", true, func(t *testing.T, r *rig) {
+	onEachOf(t, cuts, true, func(t *testing.T, r *rig) {
 		for _, kind := range kinds {
 			t.Run(kind.name, func(t *testing.T) {
 				if r.cluster.Backend() == devcluster.BackendDevNomad && kind.block != nil && os.Getenv(longTests) == "" {

@@ -52,7 +52,7 @@ listen {
   address = %q
 }
 admission {
-  deadline = "20s"
+  deadline = "3m"
   retry {
     initial = "1s"
   }

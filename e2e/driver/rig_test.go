@@ -85,7 +85,7 @@ func (r *rig) tidy() {
 		r.purge(id)
 	}
 	left := ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if left = r.leftovers(); left == "" {
 			return
 		}
@@ -231,6 +231,14 @@ func (r *rig) file(a *api.Allocation, path string) string {
 func (r *rig) touch(name string) {
 	r.t.Helper()
 	if err := os.WriteFile(filepath.Join(r.diary, name), nil, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// remove takes it away.
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	if err := os.Remove(filepath.Join(r.diary, name)); err != nil {
 		r.t.Fatal(err)
 	}
 }

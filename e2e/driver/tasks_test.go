@@ -58,7 +58,7 @@ func TestManyTasks(t *testing.T) {
 		if !slices.Equal(ranks, []int{0, 1, 2}) {
 			t.Errorf("the ranks are %v", ranks)
 		}
-		if spread := starts[len(starts)-1].at.Sub(starts[0].at); spread > time.Second {
+		if spread := starts[len(starts)-1].at.Sub(starts[0].at); spread > abreast {
 			t.Errorf("the start took %v", spread)
 		}
 		for _, e := range append(d.by("logs").with("start"), d.by("sidecar").with("start")...) {

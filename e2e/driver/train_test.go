@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/internal/freeport"
 	"github.com/caravan-sched/caravan/internal/jobhcl"
 	"github.com/caravan-sched/caravan/jobspecs"
 	"github.com/caravan-sched/caravan/planner/httpapi"
@@ -49,12 +50,23 @@ func (r *rig) training(steps int, edit func(*api.Job)) *api.Job {
 			// The node's PATH may not be ours.
 			k.Env["PATH"] = os.Getenv("PATH")
 			k.Env["PYTHONDONTWRITEBYTECODE"] = "1"
+			args := k.Config["args"].([]any)
+			args[1] = strings.Replace(args[1].(string), "--pause 0.1", `--pause "$(cat "$DIARY/pause")"`, 1)
 		}
 	}
 	if edit != nil {
 		edit(j)
 	}
 	return j
+}
+
+// pace says how many seconds longer each step takes of a training that is started
+// from now on.
+func (r *rig) pace(seconds string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.diary, "pause"), []byte(seconds), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // says waits for a line in a task's output, and returns the submatches of the
@@ -89,6 +101,7 @@ func number(t *testing.T, text string) int {
 func TestTraining(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		const steps = 60
+		r.pace("2") // slow enough that it cannot be through before it is stopped
 		id := r.submit(r.training(steps, nil))
 		r.until("both members are placed", func() (bool, any) { return len(r.allocs(id)) == 2, r.allocs(id) })
 		first := []string{r.allocs(id)[0].ID, r.allocs(id)[1].ID}
@@ -103,6 +116,7 @@ func TestTraining(t *testing.T) {
 			return false, r.because(nil)
 		})
 		r.says(zero, `^step 1 loss`)
+		r.pace("0.01")
 		if _, err := r.planners[0].api.Steer(t.Context(), httpapi.VerbRequeue, httpapi.SteerRequest{Namespace: "default", Job: id, Reason: "somebody else's turn"}); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +144,7 @@ func TestTraining(t *testing.T) {
 // of their weights.
 func (r *rig) undisturbed(steps int) string {
 	r.t.Helper()
-	ports, err := freePorts(1)
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -139,7 +153,7 @@ func (r *rig) undisturbed(steps int) string {
 	for i := range ranks {
 		ranks[i] = exec.CommandContext(r.t.Context(), "python3", "train.py", "--steps", strconv.Itoa(steps), "--dir", filepath.Join(r.t.TempDir(), "ckpt"))
 		ranks[i].Dir = "../../jobspecs"
-		ranks[i].Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", fmt.Sprint("RANK=", i), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+ports[0])
+		ranks[i].Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", fmt.Sprint("RANK=", i), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", port))
 		ranks[i].Stdout, ranks[i].Stderr = &out[i], &out[i]
 		if err := ranks[i].Start(); err != nil {
 			r.t.Fatal(err)
@@ -161,6 +175,7 @@ func (r *rig) undisturbed(steps int) string {
 // The training loop goes on without a restart when its gang grows and shrinks.
 func TestTrainingResizes(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
+		r.pace("0.1")
 		id := r.submit(r.training(100000, func(j *api.Job) {
 			g := j.TaskGroups[0]
 			g.Meta = map[string]string{"caravan_min": "1", "caravan_max": "3"}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/freeport"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -111,12 +111,11 @@ func newProduct(t *testing.T, c devcluster.Cluster) *product {
 // freeAddress is a HOST:PORT where nobody listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprint("127.0.0.1:", port)
 }
 
 // newProductAt starts a planner that listens there.

@@ -143,7 +143,7 @@ func writeJSON(path string, v any) error {
 
 // writeAutoscaler writes the autoscaler's files.
 func (c *cloud) writeAutoscaler(nomad, planner string, opts Options) error {
-	port, err := freePort("127.0.0.1:0")
+	port, err := anyPort()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -16,7 +17,9 @@ import (
 	"github.com/caravan-sched/caravan/devicegpu/topology"
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/freeport"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
+	"github.com/caravan-sched/caravan/planner/config"
 )
 
 // pluginName is the device plugin's binary, driverName the task driver's.
@@ -217,19 +220,23 @@ func readNodes(client *api.Client) (islandMap, map[string]string, error) {
 	return islands, names, nil
 }
 
-// freePort returns the address if nothing listens there, else one of the
-// system's choice.
-func freePort(preferred string) (string, error) {
-	for _, address := range []string{preferred, "127.0.0.1:0"} {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
+// defaultPort is the planner's usual port if nobody listens there, else another.
+func defaultPort() (string, error) {
+	if l, err := net.Listen("tcp", config.DefaultListen); err == nil {
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		if err := errors.Join(err, l.Close()); err != nil {
 			return "", fmt.Errorf("find a free port: %w", err)
 		}
 		return port, nil
 	}
-	return "", errors.New("find a free port: there is none on 127.0.0.1")
+	return anyPort()
+}
+
+// anyPort is one of this machine's that nobody has.
+func anyPort() (string, error) {
+	port, err := freeport.Take("127.0.0.1")
+	if err != nil {
+		return "", err
+	}
+	return strconv.Itoa(port), nil
 }

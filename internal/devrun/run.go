@@ -18,7 +18,6 @@ import (
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devcluster/reaper"
-	"github.com/caravan-sched/caravan/planner/config"
 )
 
 // scenarioTime is the most that a scenario may take; startTime the cluster.
@@ -165,11 +164,11 @@ func (r *run) start(ctx, watching context.Context, dir string) error {
 	var err error
 	r.step("cluster", fmt.Sprintf("starting %d nodes with %d simulated GPUs each, in 2 racks", len(nodeNames), gpusPerNode))
 	// The task driver is told where the planner is before that is there.
-	preferred := "127.0.0.1:0"
+	find := anyPort
 	if !r.opts.Once {
-		preferred = config.DefaultListen
+		find = defaultPort
 	}
-	port, err := freePort(preferred)
+	port, err := find()
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/freeport"
 )
 
 const defaultBind = "127.0.0.1"
@@ -44,31 +45,15 @@ func (p ports) object() map[string]any {
 	return map[string]any{"http": p.HTTP, "rpc": p.RPC, "serf": p.Serf}
 }
 
-// freePorts finds n agents' ports on the address. They are all held until all
-// are found, so that they differ.
+// freePorts finds n agents' ports on the address.
 func freePorts(bind string, n int) ([]ports, error) {
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
-	free := func() (int, error) {
-		l, err := net.Listen("tcp", net.JoinHostPort(bind, "0"))
-		if err != nil {
-			return 0, fmt.Errorf("find free port on %s: %w", bind, err)
-		}
-		held = append(held, l)
-		return l.Addr().(*net.TCPAddr).Port, nil
-	}
 	out := make([]ports, n)
 	for i := range out {
-		var errs [3]error
-		out[i].HTTP, errs[0] = free()
-		out[i].RPC, errs[1] = free()
-		out[i].Serf, errs[2] = free()
-		if err := errors.Join(errs[:]...); err != nil {
-			return nil, err
+		for _, port := range []*int{&out[i].HTTP, &out[i].RPC, &out[i].Serf} {
+			var err error
+			if *port, err = freeport.Take(bind); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil

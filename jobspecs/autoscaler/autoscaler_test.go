@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +28,7 @@ import (
 	"github.com/caravan-sched/caravan/autoscaler/terraform"
 	"github.com/caravan-sched/caravan/internal/devcluster"
 	"github.com/caravan-sched/caravan/internal/devnomad"
+	"github.com/caravan-sched/caravan/internal/freeport"
 	"github.com/caravan-sched/caravan/jobspecs/autoscaler"
 	"github.com/caravan-sched/caravan/planner/burstapi"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -201,12 +201,12 @@ func setUp(t *testing.T, nomad, planner string) string {
 }
 
 func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Helper()
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // run starts the autoscaler and gives its log, until a minute is over.

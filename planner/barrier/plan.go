@@ -121,6 +121,9 @@ type job struct {
 	// by allocation.
 	all     []observe.MemberState
 	members map[string]int
+	// gangs are those of the job that are served, in force or not; they are under
+	// the service's lock.
+	gangs []*served
 }
 
 func newJob(m *observe.Managed) *job {

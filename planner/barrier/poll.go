@@ -241,6 +241,10 @@ func (p *poll) report(req gangapi.ReportRequest, arrived time.Time) (reply Reply
 			p.wake()
 		case v.Gone:
 			reply.Answer.Gone = true
+			// The planner may have stopped the members before they have asked why.
+			if why := at.ended(req.Epoch); why != "" {
+				reply.Answer.Reason += "; " + why
+			}
 			return reply, nil, nil
 		}
 		return reply, wait, nil

@@ -104,6 +104,15 @@ func (g *Gang) Orders(who Member, req gangapi.ReportRequest) (a gangapi.ReportAn
 	return a, a.Order != nil || a.Membership != nil || req.State == gangapi.MemberExited && !second
 }
 
+// Ended says why an epoch has ended, where it was the last to end; "" if it was
+// not.
+func (g *Gang) Ended(epoch string) string {
+	if epoch == "" || g.state.End == nil || len(g.state.Past) == 0 || g.state.Past[0] != epoch {
+		return ""
+	}
+	return g.state.End.Reason
+}
+
 // orderFor is the order that the member has not carried out yet; nil if there
 // is none. A member of an epoch that nobody here remembers is left alone.
 //

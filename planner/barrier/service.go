@@ -170,6 +170,11 @@ func (s *Service) Update(ctx, term context.Context, v *observe.View) error {
 	}
 	s.term, s.view, s.jobs = term, v, jobs
 	gangs := maps.Clone(s.gangs)
+	for _, key := range slices.SortedFunc(maps.Keys(gangs), compareKeys) {
+		if j := jobs[jobName{key.Namespace, key.Job}]; j != nil {
+			j.gangs = append(j.gangs, gangs[key])
+		}
+	}
 	maps.DeleteFunc(s.sets, func(n jobName, _ specSettings) bool { return jobs[n] == nil })
 	close(s.viewed)
 	s.viewed = make(chan struct{})
@@ -279,7 +284,23 @@ type seen struct {
 	verdict Verdict
 	taken   time.Time
 	gang    *served
-	ch      <-chan struct{}
+	// others are the job's gangs where the allocation is not wanted any more.
+	others []*served
+	ch     <-chan struct{}
+}
+
+// ended says why an epoch of one of those gangs has ended; "" if none of them
+// knows.
+func (at seen) ended(epoch string) string {
+	for _, g := range at.others {
+		g.mu.Lock()
+		why := g.gang.Ended(epoch)
+		g.mu.Unlock()
+		if why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // look judges a member by the newest view.
@@ -300,6 +321,9 @@ func (s *Service) look(who identity.Claims) (seen, error) {
 	member := out.verdict.Member && !out.verdict.Alone
 	if member {
 		out.gang = s.gangs[out.verdict.Gang]
+	}
+	if out.verdict.Gone && j != nil {
+		out.others = slices.Clone(j.gangs)
 	}
 	s.mu.Unlock()
 	if member && out.gang == nil {
@@ -344,6 +368,9 @@ func (s *Service) open(key Key, j *job, v *observe.View) *served {
 	}
 	if s.term != nil {
 		s.gangs[key] = g
+		if now := s.jobs[jobName{key.Namespace, key.Job}]; now != nil {
+			now.gangs = append(now.gangs, g)
+		}
 	}
 	return g
 }
