@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/planner/gateway"
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
@@ -57,7 +58,7 @@ func interpose(nomad, job string, before func(*api.Job) error) (*interposer, err
 				http.Error(w, err.Error(), http.StatusBadGateway)
 				return
 			}
-			proxy.ServeHTTP(w, r)
+			gateway.Pass(proxy, w, r)
 		}),
 	}
 	go func() { _ = i.server.Serve(l) }() // it ends when it is closed

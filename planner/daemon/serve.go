@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/caravan-sched/caravan/planner/config"
+	"github.com/caravan-sched/caravan/planner/gateway"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
@@ -33,7 +34,7 @@ const forwarded = "X-Caravan-Forwarded"
 func (d *Daemon) Handler() http.Handler {
 	own := httpapi.Handler(backend{d})
 	leaders := d.toLeader(own)
-	gateway := nameRights(d.gateway)
+	nomad := nameRights(d.gateway)
 	metrics := promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -44,7 +45,7 @@ func (d *Daemon) Handler() http.Handler {
 		case path == "/caravan" || strings.HasPrefix(path, "/caravan/"):
 			leaders.ServeHTTP(w, r)
 		default:
-			gateway.ServeHTTP(w, r)
+			nomad.ServeHTTP(w, r)
 		}
 	})
 }
@@ -78,7 +79,7 @@ func (d *Daemon) toLeader(own http.Handler) http.Handler {
 				http.Error(w, fmt.Sprintf(`{"error":"the leading planner at %s cannot be reached","what_to_do":"try again in a few seconds"}`, target), http.StatusBadGateway)
 			},
 		}
-		proxy.ServeHTTP(w, r)
+		gateway.Pass(proxy, w, r)
 	})
 }
 

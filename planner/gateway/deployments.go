@@ -258,7 +258,7 @@ func (g *Gateway) serveDeployment(w http.ResponseWriter, r *http.Request, rt rou
 func (g *Gateway) serveUpdate(w http.ResponseWriter, r *http.Request, match func(*record.Record) bool, allocs bool) {
 	if found, err := g.updates(r, match); err != nil || len(found) == 0 {
 		// Without the records Nomad's own answer is better than none.
-		g.proxy.ServeHTTP(w, r)
+		Pass(g.proxy, w, r)
 		return
 	}
 	g.block(w, r, func(r *http.Request) (any, uint64, *reply, error) {

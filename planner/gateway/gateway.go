@@ -172,7 +172,7 @@ func (c *Config) complete() error {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt := classify(r)
 	if rt.kind.aboutOne() && g.elsewhere(r, api.WriteRequest{}) {
-		g.proxy.ServeHTTP(w, r)
+		Pass(g.proxy, w, r)
 		return
 	}
 	switch rt.kind {
@@ -209,6 +209,6 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case kindRefuse:
 		refuse(w, http.StatusBadRequest, "Caravan's gateway does not pass this request, because %s and it may register a job. Send PUT /v1/jobs as Nomad's documentation has it.", rt.why)
 	default:
-		g.proxy.ServeHTTP(w, r)
+		Pass(g.proxy, w, r)
 	}
 }

@@ -113,7 +113,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, body []byte) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	r.TransferEncoding = nil
-	g.proxy.ServeHTTP(w, r)
+	Pass(g.proxy, w, r)
 }
 
 // submitterOf names who sends a request, as far as Nomad knows the token; "" is

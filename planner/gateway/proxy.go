@@ -53,6 +53,18 @@ func newTransport(nomad *url.URL, tlsConfig *api.TLSConfig) (*http.Transport, er
 	return t, nil
 }
 
+// Pass has a proxy serve a request. Nomad may answer before the proxy has noticed
+// that it has sent the whole body. By default the server closes the body when the
+// answer's header is written; the proxy then fails to read its end, gives up the
+// connection to Nomad, and cuts off the answer.
+func Pass(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		// Not every writer can, and none has to: HTTP/2 leaves bodies open anyway.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
+	proxy.ServeHTTP(w, r)
+}
+
 // newProxy passes requests on as they are.
 func newProxy(nomad *url.URL, transport http.RoundTripper, logger hclog.Logger) *httputil.ReverseProxy {
 	base := baseURL(nomad)

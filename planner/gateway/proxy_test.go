@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/caravan-sched/caravan/internal/freeport"
 	"github.com/caravan-sched/caravan/planner/record"
 )
 
@@ -294,12 +295,11 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestNomadUnreachable(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := "http://" + listener.Addr().String()
-	_ = listener.Close()
+	address := fmt.Sprint("http://127.0.0.1:", port)
 	gateway := behind(t, &httptest.Server{URL: address})
 	client, err := api.NewClient(&api.Config{Address: gateway.URL})
 	if err != nil {

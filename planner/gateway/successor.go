@@ -31,14 +31,14 @@ const (
 func (g *Gateway) serveAlloc(w http.ResponseWriter, r *http.Request, rt route) {
 	m, known := g.recalls.find(rt.jobID, g.cfg.Now())
 	if !known || r.URL.Query().Get(rawParameter) == rawValue {
-		g.proxy.ServeHTTP(w, r)
+		Pass(g.proxy, w, r)
 		return
 	}
 	q := r.URL.Query()
 	asked, err := strconv.ParseUint(cmp.Or(q.Get("index"), "0"), 10, 64)
 	wait, errWait := time.ParseDuration(cmp.Or(q.Get("wait"), successorWait.String()))
 	if err != nil || errWait != nil {
-		g.proxy.ServeHTTP(w, r) // Nomad says what is wrong with it
+		Pass(g.proxy, w, r) // Nomad says what is wrong with it
 		return
 	}
 	until := time.Now().Add(wait)
@@ -129,7 +129,7 @@ const recallShown = time.Minute
 // failure to tell the user of: `nomad job restart -reschedule` would give up.
 func (g *Gateway) serveEvaluations(w http.ResponseWriter, r *http.Request, rt route) {
 	if !g.recalls.of(queryNamespace(r), rt.jobID, g.cfg.Now()) {
-		g.proxy.ServeHTTP(w, r)
+		Pass(g.proxy, w, r)
 		return
 	}
 	g.serveView(w, r, rt)

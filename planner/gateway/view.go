@@ -37,7 +37,7 @@ var (
 // indexes stay Nomad's, which the gateway takes for what they are.
 func (g *Gateway) serveView(w http.ResponseWriter, r *http.Request, rt route) {
 	if r.URL.Query().Get(rawParameter) == rawValue {
-		g.proxy.ServeHTTP(w, r)
+		Pass(g.proxy, w, r)
 		return
 	}
 	a := g.ask(w, r)
