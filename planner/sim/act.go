@@ -10,6 +10,9 @@ var ErrScheduler = errors.New("impossible action")
 
 // act carries out one action, or refuses what no cluster could do.
 func (r *run) act(a Action) error {
+	if a.Act == Divide {
+		return r.divide(a)
+	}
 	if a.Job < 0 || a.Job >= len(r.jobs) {
 		return fmt.Errorf("job number %d: want 0 to %d", a.Job, len(r.jobs)-1)
 	}
@@ -23,7 +26,7 @@ func (r *run) act(a Action) error {
 		r.log(a.Job, EventStop, j.pieces, 0)
 		r.release(a.Job)
 		j.phase = waiting
-		r.ledger.wait(j.GPUs, 1)
+		r.queue(j, 1)
 		return nil
 	case a.Act == Stop && j.phase == running:
 		r.stop(a.Job)
@@ -50,7 +53,7 @@ func (r *run) start(a Action) error {
 	if err := r.place(a.Job, a.Pieces); err != nil {
 		return err
 	}
-	r.ledger.wait(j.GPUs, -1)
+	r.queue(j, -1)
 	j.began = r.now
 	r.begin(a.Job)
 	return nil
@@ -60,10 +63,10 @@ func (r *run) start(a Action) error {
 func (r *run) hold(a Action) error {
 	j := &r.jobs[a.Job]
 	if j.phase == waiting {
-		r.ledger.wait(j.GPUs, -1)
+		r.queue(j, -1)
 		j.phase, j.began = holding, r.now
 	}
-	j.held += float64(j.placed) * (r.now - j.began)
+	j.held += float64(j.has()) / unit * (r.now - j.began)
 	j.began = r.now
 	if err := r.place(a.Job, a.Pieces); err != nil {
 		return err
@@ -93,7 +96,7 @@ func (r *run) begin(i int) {
 		load = r.Restart.Seconds(j.GPUs)
 	}
 	j.phase, j.since, j.begins, j.working = running, r.now, r.now+load, true
-	r.busy += j.placed
+	r.busy += j.has()
 	j.saved = j.left
 	r.pace(i)
 	r.logSpeed(i, EventStart)
@@ -105,6 +108,9 @@ func (r *run) pace(i int) {
 	j.speed = r.Speed.Of(&JobShape{GPUs: j.placed, Model: j.Model, Class: j.Class}, j.pieces)
 	if j.Max > 0 && j.placed != j.GPUs {
 		j.speed *= float64(j.placed) / float64(j.GPUs)
+	}
+	if j.each < unit {
+		j.speed *= r.slowed(j)
 	}
 	j.turn++
 	r.calendar.add(event{at: j.finish(), what: finished, of: i, turn: j.turn})
@@ -127,14 +133,14 @@ func (r *run) resize(a Action) error {
 		return fmt.Errorf("job %s: resized to %d GPUs: want %d to %d", j.ID, n, j.Min, j.Max)
 	}
 	j.advance(r.now)
-	j.held += float64(j.placed) * (r.now - j.began)
+	j.held += float64(j.has()) / unit * (r.now - j.began)
 	j.began = r.now
 	r.drop(a.Job)
 	if err := r.place(a.Job, a.Pieces); err != nil {
 		return err
 	}
 	j.working = true
-	r.busy += j.placed
+	r.busy += j.has()
 	j.begins = max(j.begins, r.now+2*r.Restart.Seconds(j.GPUs))
 	j.saved = j.left
 	r.pace(a.Job)

@@ -14,6 +14,9 @@ const (
 	Drop
 	// Resize gives an elastic job other GPUs; those in both places stay.
 	Resize
+	// Divide gives an idle GPU other MIG instances, or makes it whole: Pieces names
+	// it, Profiles are those that it is to have. It is of no job.
+	Divide
 )
 
 // Action is one of a scheduler's.
@@ -24,6 +27,8 @@ type Action struct {
 	// Pieces are the GPUs that it gets: with Hold those that come, with Resize
 	// all that it has from then on.
 	Pieces []Piece
+	// Profiles are for Divide.
+	Profiles []string
 	// Reason is why, for the log of events.
 	Reason string
 }
@@ -42,6 +47,10 @@ type Ask struct {
 	Queue    string
 	Class    string
 	Model    string
+	// Share is what part of its one GPU it needs, 0: all; Profile the MIG instance
+	// that it asks for.
+	Share   float64
+	Profile string
 }
 
 // Scheduler decides. It is told of everything that happens; what it wants is

@@ -16,6 +16,14 @@ type task struct{ release, work, shortest float64 }
 // widest is the most GPUs that a job can use.
 func (j *job) widest() int { return max(j.GPUs, j.Max) }
 
+// width is widest, or the part of a GPU that it needs.
+func (j *job) width() float64 {
+	if j.inParts() {
+		return j.Share
+	}
+	return float64(j.widest())
+}
+
 // shortest is how long a job takes at least.
 func (j *job) shortest() float64 { return j.Duration * float64(j.GPUs) / float64(j.widest()) }
 

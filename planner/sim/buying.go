@@ -134,7 +134,7 @@ func (p *planner) Arrive(_ float64, name string, place int) error {
 		n.GPUs = slices.Clone(n.GPUs)
 		for k := range n.GPUs {
 			n.GPUs[k].UUID = fmt.Sprintf("%s.%d", name, k)
-			p.gpus[n.GPUs[k].UUID] = int8(k)
+			p.gpus[n.GPUs[k].UUID] = device{gpu: int8(k)}
 		}
 		levels := map[string]string{}
 		for level, value := range n.Levels {

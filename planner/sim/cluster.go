@@ -21,12 +21,15 @@ const (
 type Cluster struct {
 	Levels []string
 	Nodes  []model.Node
-	// GPUs counts all GPUs, PerNode the most that a node has.
+	// GPUs counts all GPUs, PerNode the most that a node has to be had as a whole, at
+	// least 1.
 	GPUs, PerNode int
 	// Burst is where nodes can be bought; see WithPools. home is how many of Nodes
 	// are not bought, 0: all.
 	Burst model.Burst
 	home  int
+	// modes are how GPUs are offered, by node; nil: all as a whole.
+	modes [][]gpuMode
 }
 
 // most counts all GPUs that there can be, those of nodes that can be bought
@@ -48,7 +51,7 @@ func (c *Cluster) Holds(gpus int) bool {
 	whole, rest := members(gpus, c.PerNode)
 	full, other := 0, false
 	for i := range c.Nodes {
-		switch n := len(c.Nodes[i].GPUs); {
+		switch n := c.wholes(i); {
 		case n >= c.PerNode:
 			full++
 		case n >= rest:

@@ -29,6 +29,16 @@ type fileNodes struct {
 	NodesPerRack  *int    `hcl:"nodes_per_rack,optional"`
 	RacksPerBlock *int    `hcl:"racks_per_block,optional"`
 	Datacenter    *string `hcl:"datacenter,optional"`
+	// MIG and Instances are as mig and mock_mig of the device plugin, Sharing as its
+	// blocks of that name.
+	MIG       *string       `hcl:"mig,optional"`
+	Instances []string      `hcl:"instances,optional"`
+	Sharing   []fileSharing `hcl:"sharing,block"`
+}
+
+type fileSharing struct {
+	Slices int  `hcl:"slices"`
+	Count  *int `hcl:"count,optional"`
 }
 
 // models are the GPUs that a cluster file may name, with the names that Nomad
@@ -40,6 +50,9 @@ var models = map[string]string{
 
 // keyName is what faults call the label of a block.
 const keyName = "the name"
+
+// keySharing is what faults call the blocks in a block of nodes.
+const keySharing = "sharing"
 
 // Models are the names of the GPUs that a cluster file may have.
 func Models() []string { return slices.Sorted(maps.Keys(models)) }
@@ -91,7 +104,7 @@ func ParseCluster(src []byte, name string) (Cluster, error) {
 // readable says of a key of the i-th nodes block whether there is a value of the
 // right type: of any other one more was said already.
 func readable(body *hclsyntax.Body, i int) func(key string) bool {
-	want := map[string]cty.Type{"model": cty.String, "datacenter": cty.String}
+	want := map[string]cty.Type{"model": cty.String, "datacenter": cty.String, "mig": cty.String, "instances": cty.List(cty.String)}
 	var blocks []*hclsyntax.Block
 	for _, b := range body.Blocks {
 		if b.Type == "nodes" {
@@ -121,7 +134,7 @@ func readable(body *hclsyntax.Body, i int) func(key string) bool {
 
 func (f *fileNodes) check(name string, seen map[string]bool, readable func(key string) bool) (faults []error) {
 	add := func(key string, value any, allowed string) {
-		if key != keyName && !readable(key) {
+		if key != keyName && key != keySharing && !readable(key) {
 			return
 		}
 		faults = append(faults, fmt.Errorf("%w: %s: nodes %q: %s is %v: want %s", ErrSetup, name, f.Name, key, value, allowed))
@@ -145,6 +158,7 @@ func (f *fileNodes) check(name string, seen map[string]bool, readable func(key s
 	if f.RacksPerBlock != nil && *f.RacksPerBlock < 1 {
 		add("racks_per_block", *f.RacksPerBlock, "1 or more")
 	}
+	f.checkParts(add)
 	return faults
 }
 
@@ -156,6 +170,7 @@ func (f *fileNodes) add(c *Cluster, block int) {
 	if f.RacksPerBlock != nil {
 		perBlock = *f.RacksPerBlock
 	}
+	modes := f.modes()
 	datacenter := "dc1"
 	if f.Datacenter != nil {
 		datacenter = *f.Datacenter
@@ -173,6 +188,12 @@ func (f *fileNodes) add(c *Cluster, block int) {
 		}
 		c.Nodes = append(c.Nodes, n)
 		c.GPUs += f.GPUs
+		if modes != nil {
+			c.modes = append(c.modes, make([][]gpuMode, len(c.Nodes)-len(c.modes))...)
+			c.modes[len(c.Nodes)-1] = modes
+		}
 	}
-	c.PerNode = max(c.PerNode, f.GPUs)
+	for node := len(c.Nodes) - f.Count; node < len(c.Nodes); node++ {
+		c.PerNode = max(1, c.PerNode, c.wholes(node))
+	}
 }

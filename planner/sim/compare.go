@@ -106,6 +106,8 @@ type Comparison struct {
 	Interval float64
 	Restart  Restart
 	Failures Failures
+	// Divide and Interference are those of Setup.
+	Divide, Interference float64
 	// Even leaves out that places differ in speed.
 	Even bool
 	// Own are policies of an operator's own, by the names that Policies has for
@@ -163,7 +165,7 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	}
 	var p Prepared
 	var err error
-	jobs, tooLarge := trace.Fit(jobs, c.holds())
+	jobs, tooLarge := trace.FitJobs(jobs, c.holds())
 	p.TooLarge = len(tooLarge)
 	if len(tooLarge) > 0 {
 		p.Largest = slices.MaxFunc(tooLarge, func(a, b trace.Job) int { return cmp.Compare(a.GPUs, b.GPUs) })
@@ -171,7 +173,7 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	if len(jobs) == 0 {
 		return p, fmt.Errorf("%w: all %d jobs are larger than the cluster of %d GPUs, at most %d on a node, can hold", ErrSetup, p.TooLarge, c.Cluster.GPUs, c.Cluster.PerNode)
 	}
-	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(jobs), c.Cluster.GPUs, c.Load); err != nil {
+	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(c.Cluster.InTheirParts(jobs)), c.Cluster.GPUs, c.Load); err != nil {
 		return p, err
 	}
 	if v.sigma != NoEstimates {
@@ -183,17 +185,23 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 
 // holds says which gangs can run, whichever the policy: on the cluster, and, where
 // nodes can be bought, as they are cut for the larger ones.
-func (c *Comparison) holds() func(gpus int) bool {
+func (c *Comparison) holds() func(*trace.Job) bool {
 	all := c.Cluster
 	if len(c.Pools.Pools) > 0 {
 		all = all.WithPools(c.Pools)
 	}
-	known := map[int]bool{}
-	return func(gpus int) bool {
-		fits, seen := known[gpus]
+	type shape struct {
+		gpus    int
+		shared  bool
+		profile string
+	}
+	known := map[shape]bool{}
+	return func(j *trace.Job) bool {
+		s := shape{j.GPUs, j.Share > 0, j.Profile}
+		fits, seen := known[s]
 		if !seen {
-			fits = c.Cluster.Holds(gpus) && all.Holds(gpus)
-			known[gpus] = fits
+			fits = c.Cluster.HoldsJob(j) && all.HoldsJob(j)
+			known[s] = fits
 		}
 		return fits
 	}
@@ -231,6 +239,12 @@ func (c *Comparison) validate() error {
 	}
 	if !(c.Failures.Repair >= 0 && c.Failures.Repair <= 1e8) || c.Failures.Repair == 0 && c.Failures.PerNodeDay > 0 {
 		faults = append(faults, fmt.Sprintf("repair %g: want more than 0, at most 1e+08 seconds", c.Failures.Repair))
+	}
+	if !(c.Divide >= 0 && c.Divide <= 86400) {
+		faults = append(faults, fmt.Sprintf("divide %g: want 0 to 86400 seconds", c.Divide))
+	}
+	if !(c.Interference >= 0 && c.Interference <= 100) {
+		faults = append(faults, fmt.Sprintf("interference %g: want 0 to 100", c.Interference))
 	}
 	if !(c.Sigma >= 0 && c.Sigma <= 10 || c.Sigma == NoEstimates) {
 		faults = append(faults, fmt.Sprintf("estimate sigma %g: want 0 to 10, or -1 for no estimates", c.Sigma))
@@ -307,16 +321,22 @@ func (c *Comparison) prepareAll() ([]*Prepared, error) {
 }
 
 func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepared, finished *atomic.Int64) (*Outcome, error) {
-	cluster := c.Cluster
-	if row, _, err := c.variantOf(policy); err == nil && len(c.Pools.Pools) > 0 && row != PolicyKube && row != PolicyKubeQuota {
+	cluster, jobs := c.Cluster, p.Jobs
+	switch row, _, err := c.variantOf(policy); {
+	case err != nil:
+	case row == PolicyKube || row == PolicyKubeQuota:
+		if cluster.InParts() { // it gives nobody a part
+			cluster, jobs = cluster.Plain(), asWhole(jobs)
+		}
+	case len(c.Pools.Pools) > 0:
 		cluster = cluster.WithPools(c.Pools)
 	}
-	scheduler, err := c.scheduler(policy, p.Jobs, cluster)
+	scheduler, err := c.scheduler(policy, jobs, cluster)
 	if err != nil {
 		return nil, err
 	}
 	s := Setup{
-		Cluster: cluster, Jobs: p.Jobs, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
+		Cluster: cluster, Jobs: jobs, Divide: c.Divide, Interference: c.Interference, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
 		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed), Spans: c.Spans,
 	}
 	if !c.Even {
@@ -350,7 +370,7 @@ func (c *Comparison) scheduler(row string, jobs []trace.Job, cluster Cluster) (S
 	}
 	switch policy {
 	case PolicyKube:
-		return NewKube(c.Cluster, nil, nil), nil
+		return NewKube(cluster, nil, nil), nil
 	case PolicyKubeQuota:
 	default:
 		p, err := c.policyOf(policy)
@@ -371,5 +391,5 @@ func (c *Comparison) scheduler(row string, jobs []trace.Job, cluster Cluster) (S
 		queues = append(queues, q)
 	}
 	slices.Sort(queues)
-	return NewKube(c.Cluster, queues, largest), nil
+	return NewKube(cluster, queues, largest), nil
 }

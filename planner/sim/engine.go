@@ -29,7 +29,12 @@ type Setup struct {
 	Restart     Restart
 	Checkpoints Checkpoints
 	Failures    Failures
-	Seed        uint64
+	// Divide is how long it takes to divide a GPU otherwise, in seconds, and
+	// Interference by which part of its time a task takes longer for each other one
+	// that has a time slice of the same GPU.
+	Divide       float64
+	Interference float64
+	Seed         uint64
 	// Log is told of every event; nil: nobody is.
 	Log func(Event)
 	// Spans is for how many GPUs it is kept who had them when; 0 is none.
@@ -50,7 +55,9 @@ type run struct {
 	// planned is when the next decision is due; never if none is.
 	planned, decided float64
 	open             int // jobs that are not done
-	// allocated counts the GPUs that somebody has, busy those of whole gangs.
+	parts            *parts
+	// allocated counts the GPUs that somebody has, busy those of whole gangs, both
+	// in units.
 	allocated, busy int
 	// idle counts the decisions in a row that left the cluster empty.
 	idle int
@@ -68,7 +75,7 @@ type run struct {
 
 // Run plays a setup until all jobs are done.
 func Run(ctx context.Context, s Setup) (*Outcome, error) {
-	r := &run{Setup: s, jobs: make([]job, len(s.Jobs)), ledger: newLedger(&s.Cluster), planned: never, decided: -s.Interval, open: len(s.Jobs),
+	r := &run{Setup: s, jobs: make([]job, len(s.Jobs)), ledger: newLedger(&s.Cluster), parts: newParts(&s.Cluster), planned: never, decided: -s.Interval, open: len(s.Jobs),
 		holders: make([]map[int]bool, len(s.Cluster.Nodes)), down: make([]bool, len(s.Cluster.Nodes)), rng: rand.New(rand.NewPCG(s.Seed, 0xfa11))}
 	if r.Speed == nil {
 		r.Speed = Even{}
@@ -79,7 +86,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		if s.Estimates != nil {
 			r.jobs[i].estimate = s.Estimates[i]
 		}
-		if !s.Cluster.Holds(s.Jobs[i].GPUs) {
+		if !s.Cluster.HoldsJob(&s.Jobs[i]) {
 			return nil, fmt.Errorf("%w: job %s asks for %d GPUs: the cluster of %d, at most %d on a node, cannot hold it", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs, s.Cluster.PerNode)
 		}
 		r.calendar.add(event{at: s.Jobs[i].Submit, what: submitted, of: i})
@@ -143,6 +150,8 @@ func (r *run) handle(e event) error {
 		if j := &r.jobs[e.of]; j.phase == leaving && j.turn == e.turn {
 			return r.left(e.of)
 		}
+	case divided:
+		return r.divided(e.of, e.turn)
 	case failed, repaired:
 		return r.fail(e.of, e.what == failed)
 	case booted, given, taken:
@@ -175,10 +184,10 @@ func (r *run) submit(i int) error {
 	j.phase, j.asked = waiting, r.now
 	j.apart, j.presence = r.gauges.apart(j.GPUs), r.gauges.presence
 	r.gauges.present++
-	r.ledger.wait(j.GPUs, 1)
+	r.queue(j, 1)
 	r.log(i, EventSubmit, nil, 0)
 	r.ask(r.now)
-	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Model: j.Model})
+	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Model: j.Model, Share: j.Share, Profile: j.Profile})
 }
 
 func (r *run) finish(i int) error {
@@ -201,7 +210,7 @@ func (r *run) finish(i int) error {
 // release takes a job's GPUs away.
 func (r *run) release(i int) {
 	j := &r.jobs[i]
-	j.held += float64(j.placed) * (r.now - j.began)
+	j.held += float64(j.has()) / unit * (r.now - j.began)
 	r.drop(i)
 	j.turn++
 }
@@ -214,17 +223,38 @@ func (r *run) drop(i int) {
 	for _, p := range j.pieces {
 		delete(r.holders[p.Node], i)
 	}
-	r.allocated -= j.placed
+	r.allocated -= j.has()
 	if j.working {
-		r.busy -= j.placed
+		r.busy -= j.has()
 	}
+	had := j.pieces
 	j.pieces, j.placed, j.working = nil, 0, false
+	r.disturb(had)
+}
+
+// queue notes that one job more, or less, waits. Who asks for a MIG instance cannot
+// have whole GPUs.
+func (r *run) queue(j *job, change int) {
+	if j.inParts() {
+		r.parts.waiting += change
+	}
+	if j.Profile == "" {
+		r.ledger.wait(j.GPUs, change)
+	}
 }
 
 // place gives a job GPUs beside those that it has.
 func (r *run) place(i int, pieces []Piece) error {
 	j := &r.jobs[i]
-	if !r.ledger.take(pieces) {
+	each := j.units(pieces)
+	switch {
+	case len(pieces) == 1 && pieces[0].Part > 0:
+		if err := r.parts.take(i, j.Profile, pieces[0], each); err != nil {
+			return fmt.Errorf("job %s: %w", j.ID, err)
+		}
+	case j.Profile != "":
+		return fmt.Errorf("job %s: %v: it asks for an instance %s", j.ID, pieces, j.Profile)
+	case !r.ledger.take(pieces):
 		return fmt.Errorf("job %s: some of %v is not free", j.ID, pieces)
 	}
 	for _, p := range pieces {
@@ -237,14 +267,19 @@ func (r *run) place(i int, pieces []Piece) error {
 	j.pieces = append(slices.Clone(j.pieces), pieces...)
 	n := count(pieces)
 	j.placed += n
-	r.allocated += n
+	j.each = each
+	r.allocated += n * each
+	r.disturb(pieces)
 	return nil
 }
 
 // give frees pieces, but not those of nodes that are down.
 func (r *run) give(pieces []Piece) {
 	for _, p := range pieces {
-		if !r.down[p.Node] {
+		switch {
+		case p.Part > 0:
+			r.parts.give(p)
+		case !r.down[p.Node]:
 			r.ledger.give([]Piece{p})
 		}
 	}
@@ -263,7 +298,7 @@ func (r *run) left(i int) error {
 func (r *run) wait(i int) {
 	j := &r.jobs[i]
 	j.phase, j.asked = waiting, r.now
-	r.ledger.wait(j.GPUs, 1)
+	r.queue(j, 1)
 }
 
 func (r *run) decide() error {

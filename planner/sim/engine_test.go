@@ -258,14 +258,14 @@ func TestSpeed(t *testing.T) {
 	speed := func(class string, gpus int, pieces ...Piece) float64 {
 		return s.Of(&JobShape{GPUs: gpus, Class: class}, pieces)
 	}
-	near(t, "one GPU", speed("finetune", 1, Piece{0, eight[:1]}), 1)
-	near(t, "one node", speed("finetune", 8, Piece{0, eight}), 1)
-	near(t, "one rack", speed("finetune", 16, Piece{0, eight}, Piece{1, eight}), 1)
+	near(t, "one GPU", speed("finetune", 1, Piece{Node: 0, GPUs: eight[:1]}), 1)
+	near(t, "one node", speed("finetune", 8, Piece{Node: 0, GPUs: eight}), 1)
+	near(t, "one rack", speed("finetune", 16, Piece{Node: 0, GPUs: eight}, Piece{Node: 1, GPUs: eight}), 1)
 	// 2·7/8·2.8/450 = 10.9 ms against 98 ms on 50 GB/s, beside 1 s of computing,
 	// with γ = 2: √(1+0.0109²)/√(1+0.098²).
 	want := math.Sqrt(1+math.Pow(2*7/8.0*2.8/450+14*5e-6, 2)) / math.Sqrt(1+math.Pow(2*7/8.0*2.8/50+14*5e-6, 2))
-	near(t, "one node's worth on two", speed("finetune", 8, Piece{0, four}, Piece{1, four}), want)
-	if apart := speed("finetune", 16, Piece{0, eight}, Piece{63, eight}); !(apart < 1) {
+	near(t, "one node's worth on two", speed("finetune", 8, Piece{Node: 0, GPUs: four}, Piece{Node: 1, GPUs: four}), want)
+	if apart := speed("finetune", 16, Piece{Node: 0, GPUs: eight}, Piece{Node: 63, GPUs: eight}); !(apart < 1) {
 		t.Errorf("two blocks: speed %g", apart)
 	}
 }

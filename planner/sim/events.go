@@ -24,6 +24,8 @@ const (
 	booted
 	given
 	taken
+	// divided: a GPU of a node, by turn, has its new form.
+	divided
 )
 
 // event is something that happens at a time, in seconds.

@@ -16,7 +16,7 @@ func (r *run) failLater(node int) {
 // fail takes a node down, with all that runs on it, or brings it back.
 func (r *run) fail(node int, down bool) error {
 	var victims []int
-	r.down[node] = down
+	r.down[node], r.parts.current = down, false
 	if down {
 		victims = slices.Sorted(maps.Keys(r.holders[node]))
 		for _, i := range victims {
@@ -26,7 +26,7 @@ func (r *run) fail(node int, down bool) error {
 		r.logNode(node, EventDown)
 		r.calendar.add(event{at: r.now + r.rng.ExpFloat64()*r.Failures.Repair, what: repaired, of: node})
 	} else {
-		r.ledger.set(node, 1<<len(r.Cluster.Nodes[node].GPUs)-1)
+		r.ledger.set(node, r.parts.wholeMask(node, len(r.Cluster.Nodes[node].GPUs)))
 		r.failLater(node)
 		r.logNode(node, EventUp)
 	}
@@ -46,7 +46,7 @@ func (r *run) crash(i int) {
 			back = max(j.left, j.saved-math.Floor(worked/every)*every*j.speed)
 		}
 		j.lately = back - j.left
-		j.lost += j.lately * float64(j.GPUs)
+		j.lost += j.lately * j.Width()
 		j.left = back
 	}
 	r.log(i, EventFail, j.pieces, 0)

@@ -20,10 +20,15 @@ type ledger struct {
 func newLedger(c *Cluster) *ledger {
 	l := &ledger{perNode: c.PerNode, free: make([]uint64, len(c.Nodes)), nodes: make([]int, c.PerNode+1)}
 	for i := range c.Nodes {
-		n := len(c.Nodes[i].GPUs)
-		l.free[i] = 1<<n - 1
-		l.nodes[n]++
-		l.total += n
+		var free uint64
+		for k, m := range c.modesOf(i) {
+			if m.isWhole() {
+				free |= 1 << uint(k)
+			}
+		}
+		l.free[i] = free
+		l.nodes[ones(free)]++
+		l.total += ones(free)
 	}
 	return l
 }

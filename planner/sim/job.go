@@ -21,10 +21,12 @@ const (
 	done
 )
 
-// Piece is GPUs of one node, by their indexes.
+// Piece is GPUs of one node, by their indexes. With Part it is a part of one GPU:
+// the slice or the instance of that number, from 1.
 type Piece struct {
 	Node int
 	GPUs []int8
+	Part int
 }
 
 // job is one job of a run.
@@ -70,7 +72,12 @@ type job struct {
 	// have theirs.
 	placed  int
 	working bool
+	// each is how many units of each of these it has; see unit.
+	each int
 }
+
+// has is how much it has in units.
+func (j *job) has() int { return j.placed * j.each }
 
 func newJob(t trace.Job) job {
 	return job{Job: t, left: t.Duration, saved: t.Duration, first: -1, ended: -1}

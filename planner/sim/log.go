@@ -29,6 +29,10 @@ const (
 	EventUp   = "up"
 	// EventRent: nodes are bought for a job that waits. They boot until Until.
 	EventRent = "rent"
+	// EventDivide: an idle GPU is being divided into Profiles, and nobody has it until
+	// EventDivided; no profile is a whole GPU.
+	EventDivide  = "divide"
+	EventDivided = "divided"
 )
 
 // Event is a line of the log: enough, with the cluster, to compute every metric
@@ -38,8 +42,8 @@ type Event struct {
 	At    float64 `json:"t_s"`
 	Event string  `json:"event"`
 	Job   string  `json:"job"`
-	// GPUs are those that the job has from now on, as NODE:INDEX; with stop,
-	// finish and fail those that it had.
+	// GPUs are those that the job has from now on, as NODE:INDEX, or one part of one
+	// as NODE:INDEX/PART; with stop, finish and fail those that it had.
 	GPUs []string `json:"gpus"`
 	// Speed is at what part of its best speed the job works from now on.
 	Speed float64 `json:"speed"`
@@ -51,6 +55,8 @@ type Event struct {
 	Until float64 `json:"until_s,omitempty"`
 	// Node is the one that is down or up again.
 	Node string `json:"node,omitempty"`
+	// Profiles are the MIG instances that a GPU is divided into.
+	Profiles []string `json:"profiles,omitempty"`
 }
 
 // Asks is what a submitted job asks for.
@@ -66,12 +72,24 @@ type Asks struct {
 	Queue    string  `json:"queue,omitempty"`
 	Class    string  `json:"class,omitempty"`
 	Model    string  `json:"model,omitempty"`
+	// Share is what part of its one GPU it needs, Profile the instance that it asks
+	// for.
+	Share   float64 `json:"gpu_share,omitempty"`
+	Profile string  `json:"mig_profile,omitempty"`
 }
 
 // logNode tells of a node that fails or comes back.
 func (r *run) logNode(node int, kind string) {
 	if r.Log != nil {
 		r.Log(Event{At: r.now, Event: kind, GPUs: []string{}, Node: r.Cluster.Nodes[node].ID})
+	}
+}
+
+// logDivision tells of a GPU that is divided.
+func (r *run) logDivision(node int, gpu int8, kind string, profiles []string) {
+	if r.Log != nil {
+		id := r.Cluster.Nodes[node].ID
+		r.Log(Event{At: r.now, Event: kind, GPUs: []string{fmt.Sprintf("%s:%d", id, gpu)}, Node: id, Profiles: profiles})
 	}
 }
 
@@ -96,14 +114,18 @@ func (r *run) log(i int, kind string, pieces []Piece, speed float64) {
 	}
 	e := Event{At: r.now, Event: kind, Job: r.jobs[i].ID, GPUs: []string{}, Speed: speed}
 	if j := &r.jobs[i]; kind == EventSubmit {
-		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model}
+		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model, j.Share, j.Profile}
 	}
 	if kind == EventFail {
 		e.Lost = r.jobs[i].lately
 	}
 	for _, p := range pieces {
 		for _, g := range p.GPUs {
-			e.GPUs = append(e.GPUs, fmt.Sprintf("%s:%d", r.Cluster.Nodes[p.Node].ID, g))
+			name := fmt.Sprintf("%s:%d", r.Cluster.Nodes[p.Node].ID, g)
+			if p.Part > 0 {
+				name = fmt.Sprintf("%s/%d", name, p.Part)
+			}
+			e.GPUs = append(e.GPUs, name)
 		}
 	}
 	r.Log(e)

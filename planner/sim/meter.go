@@ -13,6 +13,8 @@ type meter struct {
 	// allocated, busy and the three below are integrals over time, in GPU-seconds.
 	allocated, busy                   float64
 	fillable, fragmented, indivisible float64
+	// parts is what is free of GPUs that are in parts while somebody waits for one.
+	parts float64
 	// productive is the work done by T, in GPU-seconds at full speed.
 	productive float64
 	passed     bool
@@ -24,8 +26,9 @@ type meter struct {
 // pass counts the time up to another one, during which nothing changed.
 func (m *meter) pass(r *run, to float64) {
 	if span := min(to, m.horizon) - r.now; span > 0 {
-		m.allocated += float64(r.allocated) * span
-		m.busy += float64(r.busy) * span
+		m.allocated += float64(r.allocated) / unit * span
+		m.busy += float64(r.busy) / unit * span
+		m.parts += float64(r.parts.idle(r.down)) / unit * span
 		fillable, fragmented, indivisible := r.ledger.split()
 		m.fillable += float64(fillable) * span
 		m.fragmented += float64(fragmented) * span
@@ -36,7 +39,7 @@ func (m *meter) pass(r *run, to float64) {
 		for i := range r.jobs {
 			j := r.jobs[i] // a copy: it is only looked at
 			j.advance(m.horizon)
-			m.productive += (j.Duration - j.left) * float64(j.GPUs)
+			m.productive += (j.Duration - j.left) * j.Width()
 		}
 	}
 }

@@ -43,7 +43,10 @@ type Metrics struct {
 	FreeIndivisible float64 `json:"free_indivisible"`
 	// FreeFGD is the part of all GPUs that is free and of no use to a member drawn
 	// from the trace (Weng et al., Beware of Fragmentation, ATC'23).
-	FreeFGD        float64 `json:"free_fgd"`
+	FreeFGD float64 `json:"free_fgd"`
+	// FreeParts is what is free of GPUs that are shared or divided while a job waits
+	// that asks for a part of one.
+	FreeParts      float64 `json:"free_parts,omitempty"`
 	CostPerRun     float64 `json:"cost_per_run"`
 	CostPerRunBusy float64 `json:"cost_per_run_busy"`
 	// Bought is what bought nodes have cost, in the pools' currency, and BoughtPerRun
@@ -72,7 +75,7 @@ type Metrics struct {
 
 // Part are some jobs of the cohort.
 type Part struct {
-	// Name is of a range of GPUs, "1", "2-8", "9-64" or "65+", or of a queue.
+	// Name is of a range of GPUs, "<1", "1", "2-8", "9-64" or "65+", or of a queue.
 	Name     string  `json:"name"`
 	Jobs     int     `json:"jobs"`
 	JCTMean  float64 `json:"jct_mean_s"`
@@ -124,7 +127,7 @@ func (o *Outcome) Metrics() Metrics {
 		UtilisationAllocated: part(m.allocated, whole), UtilisationBusy: part(m.busy, whole), UtilisationProductive: part(m.productive, whole),
 		UtilisationBound: part(o.bound(), whole),
 		FreeFillable:     part(m.fillable, whole), FreeFragmented: part(m.fragmented, whole), FreeIndivisible: part(m.indivisible, whole),
-		FreeFGD: part(o.useless, whole), Jobs: len(o.jobs), MakespanS: o.end, Decisions: m.decisions,
+		FreeFGD: part(o.useless, whole), FreeParts: part(m.parts, whole), Jobs: len(o.jobs), MakespanS: o.end, Decisions: m.decisions,
 	}
 	if m.decisions > 0 {
 		out.DecideMean = float64(m.deciding.Microseconds()) / float64(m.decisions)
@@ -206,7 +209,7 @@ func (o *Outcome) times(out *Metrics) {
 func (j *job) fairness(gpus int) float64 {
 	took := j.ended - j.Submit
 	jobs := max(1, j.presence/took)
-	return took / (j.Duration * max(1, float64(j.GPUs)*jobs/float64(gpus)))
+	return took / (j.Duration * max(1, j.Width()*jobs/float64(gpus)))
 }
 
 // interactiveMost is up to how long a job of one GPU counts as interactive where
@@ -215,17 +218,29 @@ const interactiveMost = 3600
 
 func bySize(cohort []*job) []Part {
 	var out []Part
+	if some := filter(cohort, (*job).inParts); len(some) > 0 {
+		out = append(out, partOf("<1", some))
+	}
 	least := 0
 	for _, class := range sizeClasses {
 		var some []*job
 		for _, j := range cohort {
-			if least < j.GPUs && j.GPUs <= class.most {
+			if least < j.GPUs && j.GPUs <= class.most && !j.inParts() {
 				some = append(some, j)
 			}
 		}
 		least = class.most
 		if len(some) > 0 {
 			out = append(out, partOf(class.name, some))
+		}
+	}
+	return out
+}
+
+func filter(list []*job, holds func(*job) bool) (out []*job) {
+	for _, j := range list {
+		if holds(j) {
+			out = append(out, j)
 		}
 	}
 	return out
@@ -264,7 +279,7 @@ func (o *Outcome) bound() float64 {
 	changes := make([]change, 0, 2*len(o.jobs))
 	for i := range o.jobs {
 		j := &o.jobs[i]
-		rate := float64(j.widest())
+		rate := j.width()
 		changes = append(changes, change{j.Submit, rate}, change{j.Submit + j.shortest(), -rate})
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })

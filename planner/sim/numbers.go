@@ -1,6 +1,9 @@
 package sim
 
-import "reflect"
+import (
+	"reflect"
+	"strings"
+)
 
 // numbers are the metrics that are one number, by their names in the JSON. What is
 // measured by the real clock is left out: it differs from run to run.
@@ -8,7 +11,7 @@ func (m *Metrics) numbers() map[string]float64 {
 	out := map[string]float64{}
 	v := reflect.ValueOf(*m)
 	for i := range v.NumField() {
-		name := v.Type().Field(i).Tag.Get("json")
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch f := v.Field(i); {
 		case name == "decide_mean_us":
 		case f.Kind() == reflect.Float64:

@@ -26,7 +26,8 @@ type planner struct {
 	policy   core.Policy
 	prepared *core.Prepared
 	nodes    map[string]int
-	gpus     map[string]int8
+	gpus     map[string]device
+	dividing dividing
 	jobs     map[int]*model.Job
 	numbers  map[string]int
 	change   core.Change
@@ -39,12 +40,11 @@ type planner struct {
 
 // NewPlanner is the Scheduler of a policy.
 func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler, error) {
-	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]int8{}, jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner(), buying: newBuying(&c, policy)}
-	for i := range c.homes() {
-		p.nodes[c.Nodes[i].ID] = i
-		for k := range c.Nodes[i].GPUs {
-			p.gpus[c.Nodes[i].GPUs[k].UUID] = int8(k)
-		}
+	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]device{}, dividing: newDividing(&c), jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner(), buying: newBuying(&c, policy)}
+	nodes := slices.Clone(c.Nodes[:c.homes()])
+	for i := range nodes {
+		p.nodes[nodes[i].ID] = i
+		nodes[i] = p.node(i)
 	}
 	// When gangs start is of interest to people; what the order itself needs to
 	// know it finds out all the same.
@@ -52,7 +52,7 @@ func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler,
 		policy.Forecasts = 1
 	}
 	var err error
-	p.prepared, err = core.Prepare(&model.Snapshot{Now: epoch, Levels: c.Levels, Nodes: slices.Clone(c.Nodes[:c.homes()]), Jobs: []model.Job{}, Queues: queues, Burst: c.Burst}, policy)
+	p.prepared, err = core.Prepare(&model.Snapshot{Now: epoch, Levels: c.Levels, Nodes: nodes, Jobs: []model.Job{}, Queues: queues, Burst: c.Burst}, policy)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
@@ -72,7 +72,7 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 	id := fmt.Sprintf("%08d", ask.Job)
 	j := model.Job{
 		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
-		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask),
+		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask), Usage: usageOf(&ask),
 	}
 	if ask.Deadline > 0 {
 		j.Deadline = clock(ask.Deadline)
@@ -90,7 +90,7 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 // groups cuts a job into members. An elastic one has nodes to itself.
 func (p *planner) groups(ask Ask) []model.TaskGroup {
 	group := func(name string, count, gpus int) model.TaskGroup {
-		return model.TaskGroup{Name: name, Count: count, Devices: []model.DeviceAsk{{Name: "nvidia/gpu", Count: gpus}}}
+		return model.TaskGroup{Name: name, Count: count, Devices: []model.DeviceAsk{p.cluster.askFor(&ask, gpus)}}
 	}
 	whole, rest := members(ask.GPUs, p.cluster.PerNode)
 	var out []model.TaskGroup
@@ -141,12 +141,8 @@ func (p *planner) back(now float64, i int) {
 
 // Fail implements Scheduler.
 func (p *planner) Fail(now float64, node int, down bool, victims []int) error {
-	n := p.cluster.Nodes[node]
-	if down {
-		n.Unschedulable = "down"
-	}
-	p.change.PutNodes = slices.DeleteFunc(p.change.PutNodes, func(m model.Node) bool { return m.ID == n.ID })
-	p.change.PutNodes = append(p.change.PutNodes, n)
+	p.dividing.down[node] = down
+	p.putNode(node)
 	for _, i := range victims {
 		if p.jobs[i].State == model.StateStopping {
 			if err := p.Left(now, i); err != nil {
@@ -189,6 +185,9 @@ func (p *planner) Decide(now float64) ([]Action, float64, error) {
 	}
 	for i := range plan.Resizes {
 		out = append(out, p.resize(now, &plan.Resizes[i]))
+	}
+	for i := range plan.Repartitions {
+		out = append(out, p.repartition(now, &plan.Repartitions[i]))
 	}
 	out = append(out, p.buy(now, plan)...)
 	again := 0.0
@@ -267,7 +266,11 @@ func (p *planner) pieces(list []model.Member) []Piece {
 	byNode := map[int]uint64{}
 	for i := range list {
 		for _, uuid := range list[i].GPUs {
-			byNode[p.nodes[list[i].Node]] |= 1 << uint(p.gpus[uuid])
+			d, node := p.gpus[uuid], p.nodes[list[i].Node]
+			if d.part > 0 { // who asks for one has no more than that
+				return []Piece{{Node: node, GPUs: []int8{d.gpu}, Part: d.part}}
+			}
+			byNode[node] |= 1 << uint(d.gpu)
 		}
 	}
 	out := make([]Piece, 0, len(byNode))

@@ -60,7 +60,7 @@ func Elastic(jobs []trace.Job, share float64, perNode, gpus int, seed uint64) []
 	out := slices.Clone(jobs)
 	for i := range out {
 		j := &out[i]
-		if drawn := rng.Float64() < share; !drawn || j.GPUs%perNode != 0 || j.Max != 0 {
+		if drawn := rng.Float64() < share; !drawn || j.GPUs%perNode != 0 || j.Max != 0 || j.Share > 0 {
 			continue
 		}
 		nodes := j.GPUs / perNode
@@ -98,6 +98,9 @@ func Differences(policies []string, results []Result) []Difference {
 	for _, policy := range policies[1:] {
 		d := Difference{policy, policies[0], map[string]Interval{}}
 		for name, list := range values(policy) {
+			if name == "free_parts" && slices.Max(list) == 0 && slices.Max(base[name]) == 0 {
+				continue // there are no parts
+			}
 			d.Metrics[name] = Paired(list, base[name])
 		}
 		out = append(out, d)

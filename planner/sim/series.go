@@ -25,7 +25,7 @@ func (s *series) take(r *run, to float64) {
 	}
 	for s.next <= to && len(s.list) < 4*samples {
 		fillable, fragmented, indivisible := r.ledger.split()
-		one := Sample{At: s.next, Allocated: r.allocated, Busy: r.busy, Fillable: fillable, Fragmented: fragmented, Indivisible: indivisible}
+		one := Sample{At: s.next, Allocated: r.allocated / unit, Busy: r.busy / unit, Fillable: fillable, Fragmented: fragmented, Indivisible: indivisible}
 		for i, gpus := range r.ledger.sizes {
 			one.Waiting += r.ledger.counts[i]
 			one.WaitingGPUs += gpus * r.ledger.counts[i]

@@ -110,3 +110,21 @@ func TestModelsAreDocumented(t *testing.T) {
 		t.Errorf("docs/simulator.md lacks %s", want)
 	}
 }
+
+// The cluster files of the documentation are ones.
+func TestDocumentedClusters(t *testing.T) {
+	page, err := os.ReadFile("../../docs/simulator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```hcl\n")[1:]
+	for _, block := range blocks {
+		text, _, _ := strings.Cut(block, "```")
+		if _, err := ParseCluster([]byte(text), "docs/simulator.md"); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(blocks) < 2 {
+		t.Errorf("%d cluster files in docs/simulator.md: want the two that are there", len(blocks))
+	}
+}

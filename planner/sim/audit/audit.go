@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -65,6 +66,7 @@ type tracked struct {
 	id    string
 	state state
 	gpus  []int // by number
+	part  int   // of the one that it has, from 1; 0: all of it
 	speed float64
 	since float64 // of speed and gpus
 	// work is what was done, in seconds at the best speed, lost what of it was
@@ -86,6 +88,7 @@ type checker struct {
 	number map[string]int
 	at     []int
 	owner  []*tracked
+	forms  []form         // by GPU
 	byName map[string]int // of nodes
 	down   []bool
 	jobs   map[string]*tracked
@@ -104,6 +107,7 @@ func Check(in Input) (*Report, error) {
 		for g := range n.GPUs {
 			c.number[fmt.Sprintf("%s:%d", n.Name, g)] = len(c.at)
 			c.at = append(c.at, i)
+			c.forms = append(c.forms, formOf(&in.Nodes[i], g))
 		}
 	}
 	c.owner, c.down = make([]*tracked, len(c.at)), make([]bool, len(in.Nodes))
@@ -121,6 +125,7 @@ func Check(in Input) (*Report, error) {
 		return nil, fmt.Errorf("%w: there are none", ErrEvents)
 	}
 	c.clock = newClock(in.Nodes, lines)
+	c.clock.forms, c.clock.at = c.forms, c.at
 	for i := range lines {
 		c.step(lines[i].number, &lines[i].line)
 	}
@@ -157,6 +162,9 @@ func (c *checker) step(number int, l *line) {
 	case "down", "up":
 		c.node(l)
 		return
+	case "divide", "divided":
+		c.divide(l)
+		return
 	}
 	j := c.jobs[l.Job]
 	switch {
@@ -181,7 +189,7 @@ func (c *checker) submit(l *line) {
 		c.fault("%q is submitted again", l.Job)
 	case a == nil:
 		c.fault("%q is submitted, and it is not said what it asks for", l.Job)
-	case a.GPUs < 1 || a.GPUs > len(c.at) || !(a.Duration > 0) || a.Max != 0 && (a.Min < 1 || a.Min > a.GPUs || a.Max < a.GPUs):
+	case a.GPUs < 1 || a.GPUs > len(c.at) || !(a.Duration > 0) || a.Max != 0 && (a.Min < 1 || a.Min > a.GPUs || a.Max < a.GPUs), a.Share != 0 && !(a.Share > 0 && a.Share <= 1 && a.GPUs == 1), a.Profile != "" && a.Share == 0:
 		c.fault("%q asks for %d GPUs (%d to %d) for %g s on a cluster of %d", l.Job, a.GPUs, a.Min, a.Max, a.Duration, len(c.at))
 	default:
 		j := &tracked{asks: *a, id: l.Job, submitted: c.now, asked: c.now, started: -1, over: -1}
@@ -202,8 +210,8 @@ func (c *checker) node(l *line) {
 	}
 	if l.Event == "down" {
 		for g, at := range c.at {
-			if at == n && c.owner[g] != nil {
-				c.fault("node %q is down, and %q still has GPUs there", l.Node, c.owner[g].id)
+			if at == n && c.user(g) != nil {
+				c.fault("node %q is down, and %q still has GPUs there", l.Node, c.user(g).id)
 				break
 			}
 		}
@@ -215,10 +223,10 @@ func (c *checker) node(l *line) {
 // change takes an event of a job that is there.
 func (c *checker) change(j *tracked, l *line) {
 	c.work(j)
-	gpus := c.find(l)
+	gpus, part := c.find(l)
 	switch l.Event {
 	case "stop", "fail", "finish":
-		c.release(j, l, gpus)
+		c.release(j, l, gpus, part)
 		return
 	case "start":
 		if j.state == runs {
@@ -226,10 +234,10 @@ func (c *checker) change(j *tracked, l *line) {
 		}
 	case "resize":
 	default:
-		c.fault("event %q: want submit, start, stop, resize, finish, fail, down, up or rent", l.Event)
+		c.fault("event %q: want submit, start, stop, resize, finish, fail, down, up, rent, divide or divided", l.Event)
 		return
 	}
-	c.take(j, gpus)
+	c.take(j, gpus, part)
 	if l.Event == "start" {
 		if j.started < 0 {
 			j.started = c.now
@@ -269,11 +277,16 @@ func (c *checker) work(j *tracked) {
 	j.since = c.now
 }
 
-// find finds the GPUs that an event names.
-func (c *checker) find(l *line) []int {
-	var out []int
+// find finds the GPUs that an event names, or the part of one.
+func (c *checker) find(l *line) (out []int, part int) {
 	for _, name := range l.GPUs {
-		if g, known := c.number[name]; known {
+		gpu, number, isPart := strings.Cut(name, "/")
+		if n, err := strconv.Atoi(number); isPart && (err != nil || n < 1 || len(l.GPUs) > 1) {
+			c.fault("%q: want the number of one part of one GPU behind the /", name)
+		} else {
+			part = n
+		}
+		if g, known := c.number[gpu]; known {
 			out = append(out, g)
 		} else {
 			c.fault("there is no GPU %q", name)
@@ -282,45 +295,23 @@ func (c *checker) find(l *line) []int {
 	slices.Sort(out)
 	if once := slices.Compact(slices.Clone(out)); len(once) != len(out) {
 		c.fault("%q has a GPU twice: %s", l.Job, strings.Join(l.GPUs, ", "))
-		return once
+		return once, part
 	}
-	return out
-}
-
-// take gives a job exactly these GPUs.
-func (c *checker) take(j *tracked, gpus []int) {
-	c.clock.idle(j)
-	for _, g := range j.gpus {
-		c.owner[g] = nil
-		c.clock.free(c.at[g], 1)
-	}
-	j.gpus = nil
-	for _, g := range gpus {
-		switch {
-		case c.owner[g] != nil:
-			c.fault("%q gets GPU %d of node %s, which %q has", j.id, g-slices.Index(c.at, c.at[g]), c.nodes[c.at[g]].Name, c.owner[g].id)
-			continue
-		case c.down[c.at[g]]:
-			c.fault("%q gets a GPU of node %s, which is down", j.id, c.nodes[c.at[g]].Name)
-		}
-		c.owner[g] = j
-		c.clock.free(c.at[g], -1)
-		j.gpus = append(j.gpus, g)
-	}
+	return out, part
 }
 
 // release takes a job's GPUs away for good, or until it starts again.
-func (c *checker) release(j *tracked, l *line, gpus []int) {
+func (c *checker) release(j *tracked, l *line, gpus []int, part int) {
 	if j.state == waits {
 		c.fault("%s of %q, which has no GPU", l.Event, j.id)
 	}
-	if !slices.Equal(gpus, j.gpus) {
+	if !slices.Equal(gpus, j.gpus) || part != j.part {
 		c.fault("%s of %q names %d GPUs: it has others, %d", l.Event, j.id, len(gpus), len(j.gpus))
 	}
 	if l.Lost != 0 && (l.Event != "fail" || !(l.Lost > 0 && l.Lost <= j.work-j.lost+1e-6)) {
 		c.fault("%s of %q loses %g s of work: it had %g", l.Event, j.id, l.Lost, j.work-j.lost)
 	}
-	c.take(j, nil)
+	c.take(j, nil, 0)
 	j.lost += l.Lost
 	if c.now < c.clock.horizon {
 		j.kept -= l.Lost
@@ -369,12 +360,12 @@ func (c *checker) finish(in Input) {
 		c.compare(in)
 	}
 	for _, j := range c.order {
-		c.report.Done += j.work * float64(j.asks.GPUs) / 3600
-		c.report.Submitted += j.Duration * float64(j.asks.GPUs) / 3600
+		c.report.Done += j.work * j.asks.width() / 3600
+		c.report.Submitted += j.Duration * j.asks.width() / 3600
 		if j.state != ended {
-			c.report.Left += (j.Duration - j.work + j.lost) * float64(j.asks.GPUs) / 3600
+			c.report.Left += (j.Duration - j.work + j.lost) * j.asks.width() / 3600
 		}
-		c.report.Lost += j.lost * float64(j.asks.GPUs) / 3600
+		c.report.Lost += j.lost * j.asks.width() / 3600
 	}
 	c.measure()
 }

@@ -245,7 +245,11 @@ func FuzzCheck(f *testing.F) {
 {"t_s":5,"event":"finish","job":"a","gpus":["n:0"],"speed":0}`)
 	f.Add(`{"t_s":0,"event":"down","node":"n"}
 {"t_s":0,"event":"resize","job":"a","gpus":["n:0","n:0","m:1"],"speed":-1}`)
+	f.Add(`{"t_s":0,"event":"submit","job":"a","gpus":[],"speed":0,"asks":{"gpus":1,"duration_s":5,"gpu_share":0.5}}
+{"t_s":0,"event":"start","job":"a","gpus":["s:0/2"],"speed":1}
+{"t_s":1,"event":"divide","node":"d","gpus":["d:0"],"profiles":["1g.10gb"]}
+{"t_s":5,"event":"finish","job":"a","gpus":["s:0/2"],"speed":0}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		_, _ = audit.Check(audit.Input{Events: strings.NewReader(text), Nodes: []audit.Node{{Name: "n", GPUs: 2}, {Name: "m", GPUs: 1}}})
+		_, _ = audit.Check(audit.Input{Events: strings.NewReader(text), Nodes: []audit.Node{{Name: "n", GPUs: 2}, {Name: "m", GPUs: 1}, {Name: "s", GPUs: 1, Slices: []int{2}}, {Name: "d", GPUs: 1, Divides: true}}})
 	})
 }

@@ -12,6 +12,9 @@ type piece struct{ at, work float64 }
 // span is the shortest time in which a job can be done, and width on how many
 // GPUs.
 func (j *tracked) span() (shortest, width float64) {
+	if j.Share > 0 {
+		return j.Duration, j.Share
+	}
 	width = float64(max(j.asks.GPUs, j.Max))
 	return j.Duration * float64(j.asks.GPUs) / width, width
 }
@@ -56,7 +59,7 @@ func least(list []*tracked, gpus float64) map[string]float64 {
 	work, byWork := 0.0, 0.0
 	for _, j := range list {
 		shortest, _ := j.span()
-		w := j.Duration * float64(j.asks.GPUs)
+		w := j.Duration * j.asks.width()
 		pieces, spans = append(pieces, piece{j.submitted, w}), append(spans, shortest)
 		work += w
 		byWork += w * shortest

@@ -14,7 +14,15 @@ type clock struct {
 	histogram []int
 	down      []bool
 	// held, working and total count GPUs: somebody's, those of whole gangs, free.
-	held, working, total int
+	held, working float64
+	total         int
+	// forms are of the GPUs that may be in parts, and at is the node of each; wholes
+	// counts those of a node that are whole. asking counts the jobs that wait for a
+	// part.
+	forms  []form
+	at     []int
+	wholes []int
+	asking int
 	// queue counts the jobs that wait by the GPUs that they ask for.
 	queue map[int]int
 	// split is kept while nothing changes.
@@ -25,6 +33,7 @@ type clock struct {
 	// The integrals, in GPU-seconds until T; heldAlways goes on after it.
 	allocated, engaged, useless float64
 	parts                       [3]float64
+	loose                       float64 // free of GPUs that are in parts
 	heldAlways, presence        float64
 	// rented counts the GPUs of bought nodes that are up, renting is over time until T.
 	rented  int
@@ -35,20 +44,21 @@ type clock struct {
 	sizes     []int
 	scattered map[int]float64
 	members   []float64
-	counted   map[*tracked]int
+	counted   map[*tracked]float64
 	queued    map[*tracked]bool
 }
 
 func newClock(nodes []Node, lines []numbered) clock {
-	k := clock{nodes: nodes, queue: map[int]int{}, scattered: map[int]float64{}, counted: map[*tracked]int{}, queued: map[*tracked]bool{}, down: make([]bool, len(nodes))}
+	k := clock{nodes: nodes, queue: map[int]int{}, scattered: map[int]float64{}, counted: map[*tracked]float64{}, queued: map[*tracked]bool{}, down: make([]bool, len(nodes))}
 	for i, n := range nodes {
-		k.perNode = max(k.perNode, n.GPUs)
+		able, whole := n.wholes()
+		k.perNode, k.wholes = max(1, k.perNode, able), append(k.wholes, whole)
 		if k.down[i] = n.Bought; n.Bought {
 			k.unused = append(k.unused, 0)
 			continue
 		}
-		k.total += n.GPUs
-		k.unused = append(k.unused, n.GPUs)
+		k.total += whole
+		k.unused = append(k.unused, whole)
 	}
 	k.histogram = make([]int, k.perNode+1)
 	for _, unused := range k.unused {
@@ -76,9 +86,9 @@ func newClock(nodes []Node, lines []numbered) clock {
 
 // free changes how many GPUs of a node are free.
 func (k *clock) free(node, change int) {
-	k.held -= change
+	k.held -= float64(change)
 	// A log that says the impossible would make it more, or less, than there is.
-	if now := k.unused[node] + change; !k.down[node] && now >= 0 && now <= k.nodes[node].GPUs {
+	if now := k.unused[node] + change; !k.down[node] && now >= 0 && now < len(k.histogram) {
 		k.set(node, now)
 	}
 }
@@ -98,7 +108,7 @@ func (k *clock) node(node int, down bool) {
 		k.set(node, 0)
 		gpus = -gpus
 	} else {
-		k.set(node, gpus)
+		k.set(node, k.wholes[node])
 	}
 	if k.nodes[node].Bought {
 		k.rented += gpus
@@ -120,9 +130,26 @@ func (k *clock) leave(j *tracked) {
 
 func (k *clock) wait(j *tracked) {
 	k.queued[j] = true
-	k.queue[j.asks.GPUs]++
+	k.line(j, 1)
+}
+
+// line notes that one job more, or less, waits. Who asks for an instance does not wait
+// for whole GPUs.
+func (k *clock) line(j *tracked, change int) {
+	if j.Share > 0 {
+		k.asking += change
+	}
+	if j.Profile != "" {
+		return
+	}
+	if k.queue[j.asks.GPUs] += change; k.queue[j.asks.GPUs] == 0 {
+		delete(k.queue, j.asks.GPUs)
+	}
 	k.current = false
 }
+
+// hold notes that more, or less, of a GPU is somebody's.
+func (k *clock) hold(change float64) { k.held += change }
 
 // idle takes a job out of those that work, busy puts it there, if it runs.
 func (k *clock) idle(j *tracked) {
@@ -133,14 +160,15 @@ func (k *clock) idle(j *tracked) {
 func (k *clock) busy(j *tracked) {
 	if k.queued[j] {
 		delete(k.queued, j)
-		if k.queue[j.asks.GPUs]--; k.queue[j.asks.GPUs] == 0 {
-			delete(k.queue, j.asks.GPUs)
-		}
-		k.current = false
+		k.line(j, -1)
 	}
 	if j.state == runs {
-		k.working += len(j.gpus)
-		k.counted[j] = len(j.gpus)
+		n := float64(len(j.gpus))
+		if j.part > 0 {
+			n *= j.asks.width()
+		}
+		k.working += n
+		k.counted[j] = n
 	}
 }
 
@@ -150,7 +178,7 @@ func (k *clock) pass(c *checker, to float64) {
 	if span <= 0 {
 		return
 	}
-	k.heldAlways += float64(k.held) * span
+	k.heldAlways += k.held * span
 	k.presence += float64(k.present) * span
 	for _, n := range k.sizes {
 		if n <= k.total && !k.place(slices.Clone(k.histogram), n) {
@@ -161,9 +189,12 @@ func (k *clock) pass(c *checker, to float64) {
 		return
 	}
 	k.renting += float64(k.rented) * span
-	k.allocated += float64(k.held) * span
-	k.engaged += float64(k.working) * span
+	k.allocated += k.held * span
+	k.engaged += k.working * span
 	k.useless += k.fgd() * span
+	if k.asking > 0 {
+		k.loose += k.rests() * span
+	}
 	if !k.current {
 		k.split, k.current = k.divide(), true
 	}

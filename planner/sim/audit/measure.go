@@ -41,8 +41,8 @@ func (c *checker) measure() {
 				met++
 			}
 		}
-		productive += j.kept * float64(j.asks.GPUs)
-		lost += j.lost * float64(j.asks.GPUs)
+		productive += j.kept * j.asks.width()
+		lost += j.lost * j.asks.width()
 		stops += j.stops
 		if j.state != ended {
 			unfinished++
@@ -51,6 +51,9 @@ func (c *checker) measure() {
 	m["utilisation_allocated"], m["utilisation_busy"], m["utilisation_productive"] = of(k.allocated), of(k.engaged), of(productive)
 	m["utilisation_bound"] = of(most(c.order, gpus, k.horizon, k.renting))
 	m["free_fillable"], m["free_fragmented"], m["free_indivisible"], m["free_fgd"] = of(k.parts[0]), of(k.parts[1]), of(k.parts[2]), of(k.useless)
+	if k.loose > 0 {
+		m["free_parts"] = of(k.loose)
+	}
 	jobs := float64(max(1, len(c.order)))
 	m["cost_per_run"] = gpuHourPrice * gpus * c.now / 3600 / jobs
 	m["cost_per_run_busy"] = gpuHourPrice * k.heldAlways / 3600 / jobs
@@ -86,9 +89,9 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 			add("interactive", wait)
 		}
 		others := max(1, j.there/took) // an equal part for each is 1/others
-		add("rho", took/max(j.Duration, j.Duration*float64(j.asks.GPUs)*others/gpus))
-		work += j.Duration * float64(j.asks.GPUs)
-		weighted += took * j.Duration * float64(j.asks.GPUs)
+		add("rho", took/max(j.Duration, j.Duration*j.asks.width()*others/gpus))
+		work += j.Duration * j.asks.width()
+		weighted += took * j.Duration * j.asks.width()
 	}
 	for name, of := range map[string]struct {
 		column string
@@ -136,6 +139,8 @@ func bySize(list []*tracked) []Part {
 	for _, j := range list {
 		name := "65+"
 		switch n := j.asks.GPUs; {
+		case j.Share > 0:
+			name = "<1"
 		case n == 1:
 			name = "1"
 		case n <= 8:
@@ -146,7 +151,7 @@ func bySize(list []*tracked) []Part {
 		names[name] = append(names[name], j)
 	}
 	out := []Part{}
-	for _, name := range []string{"1", "2-8", "9-64", "65+"} {
+	for _, name := range []string{"<1", "1", "2-8", "9-64", "65+"} {
 		if len(names[name]) > 0 {
 			out = append(out, partOf(name, names[name]))
 		}

@@ -22,13 +22,15 @@ func (c *checker) compare(in Input) {
 			c.fault("%q is not in the trace", j.id)
 		case t.GPUs != j.asks.GPUs || !near(t.Duration, j.Duration):
 			c.fault("%q asks for %d GPUs for %g s: in the trace it is %d for %g s", j.id, j.asks.GPUs, j.Duration, t.GPUs, t.Duration)
+		case t.Profile != j.Profile && j.Profile != "" || t.Profile == "" && j.Share != 0 && !near(t.Share, j.Share):
+			c.fault("%q asks for %g of a GPU, %q: in the trace it is %g, %q", j.id, j.Share, j.Profile, t.Share, t.Profile)
 		}
 	}
 	if !in.Replay {
 		return
 	}
 	for _, t := range in.Trace {
-		if c.jobs[t.ID] == nil && could(c.nodes, t.GPUs) {
+		if c.jobs[t.ID] == nil && couldJob(c.nodes, &t) {
 			c.fault("%q of the trace is never submitted", t.ID)
 		}
 	}
@@ -41,7 +43,7 @@ func could(nodes []Node, gpus int) bool {
 		largest := 1
 		for _, n := range nodes {
 			if bought || !n.Bought {
-				largest = max(largest, n.GPUs)
+				largest = max(largest, n.able())
 			}
 		}
 		full, left := gpus/largest, gpus%largest
@@ -49,10 +51,10 @@ func could(nodes []Node, gpus int) bool {
 		for _, n := range nodes {
 			switch {
 			case n.Bought && !bought:
-			case n.GPUs == largest && full > 0:
+			case n.able() == largest && full > 0:
 				full--
 			default:
-				places = append(places, n.GPUs)
+				places = append(places, n.able())
 			}
 		}
 		if full > 0 || left > 0 && (len(places) == 0 || slices.Max(places) < left) {

@@ -23,6 +23,12 @@ type Node struct {
 	GPUs int
 	// Bought: it is one that can be bought, and is down until it is.
 	Bought bool
+	// Slices are by how many tasks each GPU is shared, 0 by none, and Profiles the MIG
+	// instances that each is divided into at the start; nil is a node whose GPUs are
+	// whole. Divides: they may be divided otherwise while nobody uses them.
+	Slices   []int
+	Profiles [][]string
+	Divides  bool
 }
 
 // Job is one job of the trace.
@@ -30,6 +36,10 @@ type Job struct {
 	ID       string
 	GPUs     int
 	Duration float64
+	// Share is what part of its GPU it needs, 0 all of it, and Profile the MIG
+	// instance that it asks for.
+	Share   float64
+	Profile string
 }
 
 // line is one event, as it is written.
@@ -43,6 +53,8 @@ type line struct {
 	Until float64  `json:"until_s"`
 	Node  string   `json:"node"`
 	Asks  *asks    `json:"asks"`
+	// Profiles are those of a GPU that is divided.
+	Profiles []string `json:"profiles"`
 }
 
 type asks struct {
@@ -55,6 +67,16 @@ type asks struct {
 	Queue    string  `json:"queue"`
 	Class    string  `json:"class"`
 	Model    string  `json:"model"`
+	Share    float64 `json:"gpu_share"`
+	Profile  string  `json:"mig_profile"`
+}
+
+// width is how many GPUs a job needs, which may be a part of one.
+func (a *asks) width() float64 {
+	if a.Share > 0 {
+		return a.Share
+	}
+	return float64(a.GPUs)
 }
 
 // maxLine is the longest line that is read: a gang of a million GPUs by name.

@@ -52,8 +52,8 @@ func (p gavel) job(r *row) (Job, error) {
 	return j, nil
 }
 
-// openb are the tasks of Alibaba's cluster-trace-gpu-v2023. One that takes a
-// part of a GPU counts as one GPU.
+// openb are the tasks of Alibaba's cluster-trace-gpu-v2023. gpu_milli is what part of
+// its one GPU a task needs, in thousandths.
 type openb struct{ unit float64 }
 
 func (openb) columns() []string {
@@ -65,6 +65,12 @@ func (p openb) job(r *row) (Job, error) {
 	j := Job{ID: strings.Clone(r.text("name")), GPUs: r.whole("num_gpu", &faults), Submit: r.number("creation_time", &faults) * p.unit, Queue: strings.Clone(r.text("qos"))}
 	if len(faults) == 0 && j.GPUs == 0 {
 		return j, leftOut("it asks for no GPU")
+	}
+	if milli := r.optional("gpu_milli", &faults); r.has("gpu_milli") && j.GPUs == 1 {
+		if !(milli >= 1 && milli <= 1000) {
+			faults = append(faults, fmt.Errorf("gpu_milli %g: want 1 to 1000 of a task of one GPU", milli))
+		}
+		j.Share = milli / 1000
 	}
 	if !r.has("scheduled_time") {
 		return j, leftOut("it was never scheduled")
@@ -193,6 +199,12 @@ func (p own) job(r *row) (Job, error) {
 		ID: strings.Clone(r.text("job")), Submit: r.number("submit_s", &faults) * p.unit, Duration: r.number("duration_s", &faults) * p.unit,
 		GPUs: r.whole("gpus", &faults), Deadline: r.optional("deadline_s", &faults) * p.unit,
 		Model: strings.Clone(r.text("model")), Queue: strings.Clone(r.text("queue")), Class: strings.Clone(r.text("class")),
+		Profile: strings.Clone(r.text("mig_profile")),
+	}
+	if r.has("gpu_share") {
+		if j.Share = r.number("gpu_share", &faults); j.Share == 0 {
+			faults = append(faults, errors.New("gpu_share 0: want more than 0, at most 1"))
+		}
 	}
 	if r.has("min_gpus") {
 		j.Min = r.whole("min_gpus", &faults)

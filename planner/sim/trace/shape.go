@@ -107,8 +107,13 @@ func Window(jobs []Job, from, length float64) []Job {
 // Fit divides the jobs into those whose number of GPUs a cluster can hold, and
 // those that it can never run.
 func Fit(jobs []Job, holds func(gpus int) bool) (fit, tooLarge []Job) {
+	return FitJobs(jobs, func(j *Job) bool { return holds(j.GPUs) })
+}
+
+// FitJobs is Fit by more than the number of GPUs.
+func FitJobs(jobs []Job, holds func(*Job) bool) (fit, tooLarge []Job) {
 	for i := range jobs {
-		if holds(jobs[i].GPUs) {
+		if holds(&jobs[i]) {
 			fit = append(fit, jobs[i])
 		} else {
 			tooLarge = append(tooLarge, jobs[i])
@@ -174,6 +179,8 @@ type Summary struct {
 	// Elastic counts the elastic jobs, Deadlines those with one.
 	Elastic   int `json:"elastic"`
 	Deadlines int `json:"deadlines"`
+	// Parts counts those that need a part of a GPU.
+	Parts int `json:"parts,omitempty"`
 }
 
 // Size are the jobs of one number of GPUs.
@@ -207,6 +214,9 @@ func Describe(jobs []Job) Summary {
 		}
 		if j.Deadline != 0 {
 			s.Deadlines++
+		}
+		if j.Share > 0 || j.Profile != "" {
+			s.Parts++
 		}
 	}
 	for _, size := range sizes {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,10 +33,22 @@ type Job struct {
 	Model string `json:"model,omitempty"`
 	Queue string `json:"queue,omitempty"`
 	Class string `json:"class,omitempty"`
+	// Share is what part of its one GPU it needs, above 0 and below 1; 0 is all of
+	// each. Profile is the MIG instance that it asks for ("1g.10gb"); "" is none.
+	Share   float64 `json:"gpu_share,omitempty"`
+	Profile string  `json:"mig_profile,omitempty"`
 }
 
-// Work is its GPU-seconds.
-func (j *Job) Work() float64 { return float64(j.GPUs) * j.Duration }
+// Work is its GPU-seconds; of one that needs a part of a GPU, that part of them.
+func (j *Job) Work() float64 { return j.Width() * j.Duration }
+
+// Width is how many GPUs it needs, which may be a part of one.
+func (j *Job) Width() float64 {
+	if j.Share > 0 {
+		return j.Share
+	}
+	return float64(j.GPUs)
+}
 
 // The classes of work.
 const (
@@ -250,6 +263,9 @@ const (
 	maxGPUs    = 1 << 20
 )
 
+// profiles is the form of the names of MIG instances.
+var profiles = regexp.MustCompile(`^[1-9]g\.[1-9][0-9]{0,3}gb$`)
+
 // check looks at what every job must be.
 func check(j *Job) error {
 	var faults []error
@@ -276,6 +292,19 @@ func check(j *Job) error {
 	}
 	if !(math.Abs(j.Deadline) <= maxSeconds) {
 		add("deadline at %g s: want a time within %g s of zero", j.Deadline, float64(maxSeconds))
+	}
+	if j.Share == 1 {
+		j.Share = 0
+	}
+	partial := j.Share != 0 || j.Profile != ""
+	if !(j.Share >= 0 && j.Share < 1) {
+		add("gpu_share %g: want more than 0, at most 1", j.Share)
+	}
+	if j.Profile != "" && !profiles.MatchString(j.Profile) {
+		add("mig_profile %q: want one such as 1g.10gb", j.Profile)
+	}
+	if partial && (j.GPUs != 1 || j.Min != 0 || j.Max != 0 || j.Share != 0 && j.Profile != "") {
+		add("a part of a GPU (gpu_share, mig_profile) of %d GPUs: want one of both, of 1 GPU, without min_gpus and max_gpus", j.GPUs)
 	}
 	if j.Class != "" && !slices.Contains(classes[:], j.Class) {
 		add("class %q: want one of %s", j.Class, strings.Join(classes[:], ", "))

@@ -43,7 +43,7 @@ func TestFormats(t *testing.T) {
 		"gavel without throughputs": {o: Options{Format: "gavel"}, text: "x", wantErr: "needs the file of throughputs"},
 		"openb": {
 			o: Options{Format: "openb"}, text: "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\na,1,1,1,460,,LS,Running,10,100,20\nb,1,1,0,0,,BE,Running,10,100,20\nc,1,1,2,1000,V100M32|V100M16,BE,Running,10,100,\n",
-			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, Queue: "LS"}}, wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"it asks for no GPU": 1, "it was never scheduled": 1}},
+			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, Queue: "LS", Share: 0.46}}, wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"it asks for no GPU": 1, "it was never scheduled": 1}},
 		},
 		"sacct": {
 			o: Options{Format: "sacct"}, text: "JobID|JobName|Account|Submit|Elapsed|AllocTRES\n7|train|phys|2031-05-17T12:00:00|1-02:03:04|billing=8,cpu=8,gres/gpu:a100=8,gres/gpu=8\n7.batch|batch|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n8|cpu|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n9|x|phys|Unknown|00:10:00|gres/gpu=1\n",
@@ -61,6 +61,9 @@ func TestFormats(t *testing.T) {
 		"broken rows stop": {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus\na,0,5,1\nb,0,-1,1\n", wantErr: "line 3: duration -1 s: want more than 0"},
 		"a class":          {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,class\na,0,5,1,big\n", wantErr: "class \"big\": want one of"},
 		"elastic bounds":   {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,min_gpus\na,0,5,1,2\n", wantErr: "2 to 1 GPUs"},
+		"parts of GPUs":    {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,5,1,0.25,\nb,0,5,1,,1g.10gb\nc,0,5,1,1,\nd,0,5,2,0.5,\n", want: []Job{{ID: "a", Duration: 5, GPUs: 1, Share: 0.25}, {ID: "b", Duration: 5, GPUs: 1, Profile: "1g.10gb"}, {ID: "c", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 3, Broken: 1, First: "line 5: a part of a GPU (gpu_share, mig_profile) of 2 GPUs: want one of both, of 1 GPU, without min_gpus and max_gpus"}},
+		"no share":         {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,5,1,0,\n", wantErr: "line 2: gpu_share 0: want more than 0, at most 1"},
+		"no profile":       {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,5,1,,half\n", wantErr: "line 2: mig_profile \"half\": want one such as 1g.10gb"},
 		"too many columns": {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,0,5,1,9\nb,0,5,1,\n", want: []Job{{ID: "b", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 1, Broken: 1, First: "line 2: 5 columns: want the 4 of the header at most"}},
 		"a column twice":   {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpus\na,0,5,1,2\n", wantErr: "column gpus is there twice: want it once"},
 		"no job":           {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n", wantErr: "no job among them"},

@@ -12,7 +12,7 @@ import (
 )
 
 // header is that of the project's own form.
-var header = []string{"job", "submit_s", "duration_s", "gpus", "min_gpus", "max_gpus", "model", "queue", "deadline_s", "class"}
+var header = []string{"job", "submit_s", "duration_s", "gpus", "min_gpus", "max_gpus", "model", "queue", "deadline_s", "class", "gpu_share", "mig_profile"}
 
 // Writer writes jobs in the project's own form.
 type Writer struct{ csv *csv.Writer }
@@ -38,7 +38,11 @@ func (w *Writer) Write(j Job) error {
 	if j.Deadline != 0 {
 		deadline = seconds(j.Deadline)
 	}
-	err := w.csv.Write([]string{j.ID, seconds(j.Submit), seconds(j.Duration), strconv.Itoa(j.GPUs), bound(j.Min), bound(j.Max), j.Model, j.Queue, deadline, j.Class})
+	share := ""
+	if j.Share != 0 && j.Profile == "" {
+		share = strconv.FormatFloat(j.Share, 'g', -1, 64)
+	}
+	err := w.csv.Write([]string{j.ID, seconds(j.Submit), seconds(j.Duration), strconv.Itoa(j.GPUs), bound(j.Min), bound(j.Max), j.Model, j.Queue, deadline, j.Class, share, j.Profile})
 	if err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}

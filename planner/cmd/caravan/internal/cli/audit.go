@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +58,16 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 	if err != nil {
 		return err
 	}
+	var metrics []byte
+	policy := f.policy
+	if f.results != "" {
+		if policy, metrics, err = a.metricsOf(f); err != nil {
+			return err
+		}
+	}
+	if policy, _, _ = strings.Cut(policy, "@"); policy == sim.PolicyKube || policy == sim.PolicyKubeQuota {
+		cluster = cluster.Plain()
+	}
 	in := audit.Input{Replay: f.sim.replay}
 	own := len(cluster.Nodes)
 	c := sim.Comparison{Cluster: cluster}
@@ -67,7 +78,9 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		cluster = cluster.WithPools(c.Pools)
 	}
 	for i := range cluster.Nodes {
-		in.Nodes = append(in.Nodes, audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own})
+		n := audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own}
+		n.Slices, n.Profiles, n.Divides = cluster.PartsOf(i)
+		in.Nodes = append(in.Nodes, n)
 	}
 	if f.sim.trace.file != "" {
 		jobs, _, err := f.sim.trace.readAtMost(a.env, f.sim.maxJobs)
@@ -75,7 +88,7 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 			return err
 		}
 		for i := range jobs {
-			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration})
+			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration, Share: jobs[i].Share, Profile: jobs[i].Profile})
 		}
 	}
 	file, err := os.Open(name)
@@ -89,10 +102,6 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if f.results != "" {
-		metrics, err := a.metricsOf(f)
-		if err != nil {
-			return err
-		}
 		differences, err := out.Compare(metrics)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.results, err)
@@ -110,11 +119,11 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 	return nil
 }
 
-// metricsOf finds the metrics of the run whose events are checked.
-func (a *app) metricsOf(f *auditFlags) ([]byte, error) {
+// metricsOf finds the metrics of the run whose events are checked, and its policy.
+func (a *app) metricsOf(f *auditFlags) (policy string, metrics []byte, err error) {
 	data, err := readFile(a.env, f.results)
 	if err != nil {
-		return nil, fmt.Errorf("read results: %w", err)
+		return "", nil, fmt.Errorf("read results: %w", err)
 	}
 	var all struct {
 		Error   string `json:"error"`
@@ -125,25 +134,25 @@ func (a *app) metricsOf(f *auditFlags) ([]byte, error) {
 		} `json:"results"`
 	}
 	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("read results: %s: %w", f.results, err)
+		return "", nil, fmt.Errorf("read results: %s: %w", f.results, err)
 	}
 	if len(all.Results) == 0 {
 		why := ""
 		if all.Error != "" {
 			why = fmt.Sprintf(", it failed: %s", all.Error)
 		}
-		return nil, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
+		return "", nil, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
 	}
 	if len(all.Results) == 1 && f.policy == "" {
-		return all.Results[0].Metrics, nil
+		return all.Results[0].Policy, all.Results[0].Metrics, nil
 	}
 	var found error
 	for i := range all.Results {
 		r := &all.Results[i]
 		if r.Policy == f.policy && r.Seed == f.seed {
-			return r.Metrics, nil
+			return r.Policy, r.Metrics, nil
 		}
 		found = errors.Join(found, fmt.Errorf("%s, seed %d", r.Policy, r.Seed))
 	}
-	return nil, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", f.policy, f.seed, found)
+	return "", nil, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", f.policy, f.seed, found)
 }

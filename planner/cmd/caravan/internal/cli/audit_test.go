@@ -82,3 +82,23 @@ func TestCheckEventsOfNamesThatComeAgain(t *testing.T) {
 		t.Errorf("exit code %d:\n%s%s", got.code, got.out, got.errOut)
 	}
 }
+
+// Parts of GPUs are played and checked, also by a baseline that gives none.
+func TestCheckEventsOfParts(t *testing.T) {
+	cluster := writeFile(t, "parts.hcl", "nodes \"a\" {\n  count = 1\n  gpus = 4\n  model = \"H100\"\n  sharing {\n    slices = 2\n    count = 1\n  }\n}\nnodes \"b\" {\n  count = 1\n  gpus = 2\n  model = \"H100\"\n  mig = \"auto\"\n}\n")
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,600,1,0.5,\nb,60,600,1,0.5,\nc,90,600,1,,3g.40gb\nd,9000,60,3,,\n")
+	for _, policy := range []string{"caravan", "k8s-default"} {
+		events := filepath.Join(t.TempDir(), "events.jsonl")
+		args := []string{"--trace", path, "--cluster", cluster, "--no-bootstrap"}
+		played := newFakePlanner(t).call(nil, "", append([]string{"simulate", "--policies", policy, "--seeds", "1", "--load", "0.1", "--divide", "20", "--interference", "0.47", "--events", events, "--json"}, args...)...)
+		results := writeFile(t, "results.json", played.out)
+		got := newFakePlanner(t).call(nil, "", append([]string{"trace", "check-events", events, "--results", results}, args...)...)
+		log, err := os.ReadFile(events)
+		if got.code != CodeOK || err != nil {
+			t.Fatalf("%s: exit code %d, %v:\n%s%s%s", policy, got.code, err, got.out, got.errOut, played.errOut)
+		}
+		if parts := strings.Contains(string(log), `"a-00000:3/2"`) && strings.Contains(string(log), `"divided"`); parts != (policy == "caravan") {
+			t.Errorf("%s: parts of GPUs: %t\n%s", policy, parts, log)
+		}
+	}
+}

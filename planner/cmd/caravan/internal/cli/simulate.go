@@ -63,6 +63,7 @@ type simFlags struct {
 	sigma, interval     float64
 	elastic             float64
 	perNodeDay, repairs float64
+	divide, interfere   float64
 	events, report      string
 	pools               string
 	burstWait           time.Duration
@@ -104,6 +105,7 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	f.trace.add(cmd)
 	f.study.add(cmd)
 	f.addCluster(cmd)
+	f.addModels(cmd)
 	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+", or a file.hcl; behind it, +WORD and @WORD as above")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
@@ -114,9 +116,6 @@ The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
 	cmd.Flags().Float64Var(&f.elastic, "elastic", 0, "`part` of the whole-node jobs that can have half to twice the nodes they ask for, 0 to 1")
 	cmd.Flags().StringVar(&f.queues, "queues", "", "`file` with queue blocks, as the planner's configuration has them; otherwise the queues of the trace are equals")
 	cmd.Flags().Float64Var(&f.interval, "interval", 30, "`seconds` between two decisions at least")
-	cmd.Flags().BoolVar(&f.even, "even-speed", false, "leave out that jobs are slower where their GPUs are far apart")
-	cmd.Flags().Float64Var(&f.perNodeDay, "failures", 0, "`number` of failures of each node in a day")
-	cmd.Flags().Float64Var(&f.repairs, "repair", 3600, "`seconds` that a node is away then, on average")
 	cmd.Flags().StringVar(&f.events, "events", "", "`file` for every event as a line of JSON; with several runs POLICY.SEED is put before its ending")
 	cmd.Flags().StringVar(&f.report, "report", "", "`directory` for a report: one HTML file with plots, and the data as CSV")
 	return cmd
@@ -131,6 +130,15 @@ func (f *simFlags) addCluster(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "`file` that describes the cluster, in place of --gpus")
 }
 
+// addModels adds the flags that say what is modelled besides.
+func (f *simFlags) addModels(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.even, "even-speed", false, "leave out that jobs are slower where their GPUs are far apart")
+	cmd.Flags().Float64Var(&f.perNodeDay, "failures", 0, "`number` of failures of each node in a day")
+	cmd.Flags().Float64Var(&f.repairs, "repair", 3600, "`seconds` that a node is away then, on average")
+	cmd.Flags().Float64Var(&f.divide, "divide", sim.DefaultDivide, "`seconds` that it takes to divide an idle GPU into MIG instances, or to make it whole")
+	cmd.Flags().Float64Var(&f.interfere, "interference", 0, "by which `part` of its time a task takes longer for each other one on a GPU that is shared in time slices; 0.47 is what Gavel measured")
+}
+
 // pictured is of how many GPUs a report shows who had them when.
 const pictured = 512
 
@@ -142,6 +150,7 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	c := sim.Comparison{
 		Jobs: jobs, Policies: f.policies, Load: f.load, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Elastic: f.elastic, Interval: f.interval,
 		Restart: sim.DefaultRestart, Failures: sim.Failures{PerNodeDay: f.perNodeDay, Repair: f.repairs}, Even: f.even, Workers: f.workers,
+		Divide: f.divide, Interference: f.interfere,
 	}
 	if c.Cluster, err = a.simCluster(f); err != nil {
 		return err
