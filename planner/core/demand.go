@@ -236,7 +236,7 @@ func (b *buyer) blocked(pool *model.BuyPool, market string) string {
 		if u := b.uses[p.ID]; p.Pool == pool.Name && p.Open() && u != nil && !u.State.Open() && u.Reason != "" && (u.Reason != useLost || p.Market == market) {
 			return fmt.Sprintf("nothing is bought there for now: purchase %s: %s", p.ID, u.Why)
 		}
-		if p.Pool == pool.Name && len(p.Leaving) > 0 && p.Until.After(b.c.now) {
+		if p.Pool == pool.Name && p.State != model.PurchaseFailed && len(p.Leaving) > 0 && p.Until.After(b.c.now) {
 			return fmt.Sprintf("nodes of it were given back just now, and are paid for until %s", clock(p.Until, b.c.now))
 		}
 	}

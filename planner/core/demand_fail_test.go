@@ -33,6 +33,12 @@ func TestPurchasesThatFail(t *testing.T) {
 		"a node was taken away": {
 			func(s *model.Snapshot, p *model.Purchase) { arrive(s, p, p.Names[0]); p.State = model.PurchasePresent },
 			model.PurchaseFailed, "-1 is gone, so what is left of it is given back", 2},
+		"a node is down for as long as a new one takes": {
+			func(s *model.Snapshot, p *model.Purchase) {
+				arrive(s, p, p.Names...)
+				p.State, p.Started, p.Idle, s.Nodes[1].Unschedulable = model.PurchasePresent, testNow, testNow, "down"
+				p.Broken, s.Now = testNow, testNow.Add(6*time.Minute)
+			}, model.PurchaseFailed, "-1 is down since 03:04 UTC, and a new one takes 6m0s, so what is left of it is given back", 2},
 		"its gang is no more": {
 			func(s *model.Snapshot, p *model.Purchase) { s.Jobs = s.Jobs[:1] }, model.PurchaseGiving, "m is no more", 2},
 		"its gang fits here now": {
@@ -134,5 +140,36 @@ func TestIdleNodesAreNotKeptForever(t *testing.T) {
 	s.Now = testNow.Add(21 * time.Minute)
 	if out = plan(t, s, Policy{}); len(out.Demand.GiveBack) != 1 {
 		t.Errorf("kept for a gang that does not start: %+v", out.Demand)
+	}
+}
+
+// A node whose agent may still come back is waited for, and a purchase that failed
+// does not keep its pool closed until the end of a billing period.
+func TestBrokenPurchases(t *testing.T) {
+	s := draw(t, "b1 r1 n1 aaaa\nb1 r1 n2 aaaa")
+	submit(t, s, "m 2x4 runs:2h")
+	s.Jobs[0].Duration = 9 * time.Hour
+	pool := buyPool("eu", 4)
+	pool.Period, pool.Spot = time.Hour, 0
+	s.Burst = model.Burst{Currency: "EUR", Pools: []model.BuyPool{pool}}
+	bursts(s, "m", func(j *model.Job) { j.Deadline, j.Checkpoint = testNow.Add(4*time.Hour), time.Hour })
+	record(s, plan(t, s, Policy{}))
+	p := &s.Burst.Bought[0]
+	arrive(s, p, p.Names...)
+	p.State, p.Started, p.Idle, p.Broken = model.PurchasePresent, testNow, testNow, testNow
+	s.Nodes[3].Unschedulable = "down"
+	s.Now = testNow.Add(5 * time.Minute)
+	out := plan(t, s, Policy{})
+	if u := out.Demand.Uses[0]; u.State != model.PurchasePresent || len(out.Demand.GiveBack) != 0 {
+		t.Fatalf("after five minutes: %+v, given back %+v", u, out.Demand.GiveBack)
+	}
+	s.Now = testNow.Add(7 * time.Minute)
+	record(s, plan(t, s, Policy{}))
+	if p = &s.Burst.Bought[0]; p.State != model.PurchaseFailed || len(p.Leaving) != 2 {
+		t.Fatalf("after seven: %+v", p)
+	}
+	s.Now = testNow.Add(13 * time.Minute)
+	if out = plan(t, s, Policy{}); len(out.Demand.Buy) != 1 || out.Demand.Buy[0].Nodes != 2 {
+		t.Errorf("its nodes are paid for until %s, and nothing is bought again: %s", p.Until, out.Decisions[0].Reason)
 	}
 }

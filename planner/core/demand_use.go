@@ -40,6 +40,8 @@ func (b *buyer) use(p *model.Purchase) {
 	}
 	switch {
 	case u.Busy:
+	case b.broken(p, nodes, pool) != "":
+		u.State, u.Reason, u.Why = model.PurchaseFailed, useLost, b.broken(p, nodes, pool)
 	case missing != "" && p.State == model.PurchasePresent:
 		u.State, u.Reason, u.Why = model.PurchaseFailed, useLost, fmt.Sprintf("its node %s is gone, so what is left of it is given back: a gang is on one purchase or on none", missing)
 	case u.Started:
@@ -52,6 +54,24 @@ func (b *buyer) use(p *model.Purchase) {
 		u.State, u.Reason, u.Why = model.PurchaseGiving, useUnused, fmt.Sprintf("it has been ready for long, and %s has not started on it", jobName(own))
 	}
 }
+
+// broken says that a node of a purchase has been down for as long as a new one would
+// take to boot; "" if none has. An agent that is started again is back sooner.
+func (b *buyer) broken(p *model.Purchase, nodes map[string]int32, pool *model.BuyPool) string {
+	if p.Broken.IsZero() || pool == nil || b.c.now.Sub(p.Broken) < pool.Boot {
+		return ""
+	}
+	for _, name := range p.Names {
+		if node, there := nodes[name]; there && b.c.present[node].Unschedulable == nodeDown {
+			return fmt.Sprintf("its node %s is down since %s, and a new one takes %s, so what is left of it is given back: a gang is on one purchase or on none",
+				name, clock(p.Broken, b.c.now), pool.Boot)
+		}
+	}
+	return ""
+}
+
+// nodeDown is how a node is called of which Nomad hears nothing.
+const nodeDown = "down"
 
 // unusedFor is for how long beyond when it had to be there a purchase waits for its
 // gang.

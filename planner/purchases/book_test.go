@@ -349,3 +349,25 @@ func TestNodesThatAreDownEnd(t *testing.T) {
 		}
 	}
 }
+
+// Since when a node is down is noted from when it is seen, until it is back or leaves.
+func TestNodesThatAreDownBreakPurchases(t *testing.T) {
+	b, s := &Book{}, snapshot()
+	b.Carry(s, &model.Demand{Buy: []model.Purchase{bought("p")}}, time.Minute, t0)
+	joins(s, "n1", "p-0", "p")
+	for i, step := range []struct {
+		down string
+		want time.Time
+	}{{"", time.Time{}}, {"down", t0.Add(2 * time.Minute)}, {"down", t0.Add(2 * time.Minute)}, {"", time.Time{}}, {"down", t0.Add(5 * time.Minute)}} {
+		s.Nodes[0].Unschedulable = step.down
+		b.Carry(s, nil, time.Minute, t0.Add(time.Duration(i+1)*time.Minute))
+		if got := b.Purchases[0].Broken; !got.Equal(step.want) {
+			t.Errorf("step %d: broken since %v, want %v", i, got, step.want)
+		}
+	}
+	b.Carry(s, &model.Demand{GiveBack: []model.GiveBack{{Pool: "eu", Purchase: "p", Name: "p-0", By: t0}}}, time.Minute, t0.Add(6*time.Minute))
+	b.Carry(s, nil, time.Minute, t0.Add(7*time.Minute))
+	if got := b.Purchases[0].Broken; !got.IsZero() {
+		t.Errorf("one that is given back counts: broken since %v", got)
+	}
+}

@@ -73,6 +73,17 @@ func queueOf(s *model.Snapshot, name model.JobName) string {
 // see notes which nodes are there. Who joins before anybody has said that he is
 // ordered is paid for since he was, by this planner's clock: no other is asked.
 func (b *Book) see(s *model.Snapshot, now time.Time) {
+	down := map[string]bool{}
+	defer func() {
+		for i := range b.Purchases {
+			switch e := &b.Purchases[i]; {
+			case !down[e.ID]:
+				e.Broken = time.Time{}
+			case e.Broken.IsZero():
+				e.Broken = now
+			}
+		}
+	}()
 	for i := range s.Nodes {
 		on := s.Nodes[i].Bought
 		if on == nil {
@@ -83,6 +94,7 @@ func (b *Book) see(s *model.Snapshot, now time.Time) {
 			continue
 		}
 		e.Joined = true
+		down[e.ID] = down[e.ID] || on.Surplus == "" && s.Nodes[i].Unschedulable == nodeDown && !slices.Contains(e.Leaving, on.Name)
 		if e.Billed.IsZero() {
 			e.Billed = latest(e.Ordered, now.Add(-e.Boot))
 		}

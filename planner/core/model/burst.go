@@ -116,6 +116,8 @@ type Purchase struct {
 	// Started is when its gang ran on it first, and Idle since when nothing does.
 	Started time.Time `json:"started,omitzero"`
 	Idle    time.Time `json:"idle,omitzero"`
+	// Broken is since when one of its nodes is down that had joined.
+	Broken time.Time `json:"broken,omitzero"`
 	// Spent is what it has cost so far.
 	Spent float64 `json:"spent,omitempty"`
 	// Why is the reason for it, in words.
