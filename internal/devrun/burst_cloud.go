@@ -48,23 +48,35 @@ type cloud struct {
 // startCloud sets up a pool whose nodes are processes on this machine, and starts the
 // autoscaler.
 func (r *run) startCloud(ctx context.Context) error {
-	program, err := exec.LookPath(autoscalerName)
-	if err != nil {
-		return fmt.Errorf("find autoscaler: no %s on the PATH; build it with `make tools`", autoscalerName)
-	}
 	dir := filepath.Join(r.dir, "cloud")
-	c := &cloud{dir: dir, ended: make(chan error, 1)}
+	c := &cloud{dir: dir}
 	if err := c.writeModule(r.cluster.Joining(), r.opts); err != nil {
 		return err
 	}
 	if err := c.writeAutoscaler(r.cluster.Address(), r.planner.address, r.opts); err != nil {
 		return err
 	}
+	var err error
 	if c.reaper, err = reaper.Start(dir); err != nil {
 		return err
 	}
 	r.cloud = c
-	c.cmd = exec.CommandContext(ctx, program, "agent", "-config", filepath.Join(dir, "agent.hcl"))
+	if err := r.startAutoscaler(ctx); err != nil {
+		return err
+	}
+	r.step("autoscaler", "runs with caravan-apm, caravan-strategy and caravan-terraform; its pool is empty")
+	return nil
+}
+
+// startAutoscaler starts the autoscaler, also one after another.
+func (r *run) startAutoscaler(ctx context.Context) error {
+	program, err := exec.LookPath(autoscalerName)
+	if err != nil {
+		return fmt.Errorf("find autoscaler: no %s on the PATH; build it with `make tools`", autoscalerName)
+	}
+	c := r.cloud
+	c.ended = make(chan error, 1)
+	c.cmd = exec.CommandContext(ctx, program, "agent", "-config", filepath.Join(c.dir, "agent.hcl"))
 	c.cmd.Env = c.environment()
 	out, in := io.Pipe()
 	c.cmd.Stdout, c.cmd.Stderr = in, in
@@ -76,7 +88,6 @@ func (r *run) startCloud(ctx context.Context) error {
 		err := c.cmd.Wait()
 		c.ended <- errors.Join(err, in.Close())
 	}()
-	r.step("autoscaler", "runs with caravan-apm, caravan-strategy and caravan-terraform; its pool is empty")
 	return nil
 }
 
