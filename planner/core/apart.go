@@ -114,6 +114,9 @@ func (a *ahead) maintain(r *model.Reservation, use *model.ReservationUse, nodes 
 	switch {
 	case len(nodes) == 0:
 		use.Reason = "it names no node that there is; correct its nodes or its domain"
+		if lacks := r.Unmatched(a.c.present, a.c.tree.Levels); len(lacks) > 0 {
+			use.Reason += ": " + strings.Join(lacks, "; ")
+		}
 	case len(use.Jobs) == 0:
 		use.Reason = fmt.Sprintf("%s will be empty by then", plural(len(nodes), "node"))
 		if from == 0 {
@@ -255,13 +258,42 @@ func (c *cycle) notBefore(g *gang) string {
 	return strings.Join(names, " and ")
 }
 
+// loosen says what to change so that what is kept for others does not keep a gang
+// from ever starting.
+func (c *cycle) loosen(g *gang) string {
+	var names []string
+	own := ""
+	for i := range c.apart {
+		r := &c.apart[i]
+		if r.Kind != model.ReserveCapacity || c.uses[i].State == "over" || below(g.queue, r.Queue) {
+			continue
+		}
+		if r.Queue == interactiveQueue {
+			own = "lower policy.interactive.reserve, or "
+			continue
+		}
+		names = append(names, r.Name)
+	}
+	if len(names) > 0 {
+		own += fmt.Sprintf("keep less by the %s %s, or ", reservationWord(len(names)), nameList(names))
+	}
+	return own + "ask for fewer GPUs"
+}
+
+func reservationWord(n int) string {
+	if n == 1 {
+		return "reservation"
+	}
+	return "reservations"
+}
+
 // tellBefore says that what is set apart keeps a gang from starting: now, where
 // there is room, or for as long as it is set apart, whoever ends.
 func (c *cycle) tellBefore(g *gang, w *wait, text string, forever bool, truth *place.Engine) {
 	if c.terse {
 		return
 	}
-	const lasting = "it cannot start as long as that is so, whoever ends"
+	lasting := "it cannot start as long as that is so, whoever ends: " + c.loosen(g)
 	wants := "needs " + g.wants() + g.where()
 	if !forever || c.placeable(truth, g) {
 		w.reason = fmt.Sprintf("%s, which would fit, but not beside %s", wants, text)

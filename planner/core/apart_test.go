@@ -43,7 +43,7 @@ func TestMaintenance(t *testing.T) {
 			"", "planned", "still there when it begins, or nobody knows: a; stop them, or set evict", nil},
 		"who will have gone": {"b1 r1 n1 a.", "a 50 1h runs:90m", "", maintenance(time.Hour, time.Hour, 0, "n1"), Policy{},
 			"", "planned", "1 node will be empty by then", nil},
-		"nothing is named": {two, "", "", maintenance(time.Hour, time.Hour, 0, "x"), Policy{}, "", "planned", "it names no node that there is; correct its nodes or its domain", nil},
+		"nothing is named": {two, "", "", maintenance(time.Hour, time.Hour, 0, "x"), Policy{}, "", "planned", `it names no node that there is; correct its nodes or its domain: no node has the name or ID "x"; there are n1, n2`, nil},
 		"a reservation of a gang keeps clear of it": {"b1 r1 n1 a.\nb1 r1 n2 ..", "a 50 0s runs:1h", "H 2x2 runs:2h\nS 1x1 runs:4h", maintenance(2*time.Hour, time.Hour, time.Hour, "n1"), easy,
 			"H 3h; S 5h", "planned", "1 node will be empty by then", nil},
 	}
@@ -193,7 +193,7 @@ func TestGrowthKeepsClearOfMaintenance(t *testing.T) {
 func TestBehindWhatIsKeptSaysWhatIsFree(t *testing.T) {
 	kept := model.Reservation{Name: "nb", Kind: model.ReserveCapacity, Queue: "nb", GPUs: 2}
 	for name, tt := range map[string]struct{ cluster, running, want string }{
-		"free":  {"b1 r1 n1 ....", "", "needs 1 member with 3 GPUs, which would fit, but not beside 2 GPUs kept for queue nb; it cannot start as long as that is so"},
+		"free":  {"b1 r1 n1 ....", "", "needs 1 member with 3 GPUs, which would fit, but not beside 2 GPUs kept for queue nb; it cannot start as long as that is so, whoever ends: keep less by the reservation nb, or ask for fewer GPUs"},
 		"taken": {"b1 r1 n1 aaaa", "a 50 1h", "has 0 GPUs free now; and with all of it free it would not fit beside 2 GPUs kept for queue nb: it cannot start as long as that is so"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,16 +2,12 @@ package core
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
-	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // wants says what a gang asks for: "4 members with 8 GPUs each (32 GPUs)".
@@ -132,87 +128,6 @@ func (c *cycle) placedReason(j *model.Job, d *model.Decision, last place.Result)
 	return text
 }
 
-// impossible says why a gang never fits.
-func (c *cycle) impossible(whole *place.Engine, g *gang) possibility {
-	for i, part := range g.unit.Parts {
-		if part.Count == 0 || whole.Summary(part.Request).Members(topo.Root) > 0 {
-			continue
-		}
-		p := possibility{code: codeNoNode, reason: c.noNode(whole, g, i), view: viewWhole, part: i}
-		if whole.AnyAllowed(part.Request) {
-			p.code = codeTooLarge
-		}
-		return p
-	}
-	if nowhere := c.levelNowhere(g); nowhere != "" {
-		return possibility{code: codeTooLarge, reason: nowhere, view: viewWhole, part: g.blocker(whole)}
-	}
-	best := c.bestDomain(whole, g)
-	c.refine(whole, g, &best)
-	reason := fmt.Sprintf("needs %s%s; %s has room for %d of %d even when everything in it is free and healthy%s",
-		g.wants(), g.where(), domainName(best.level, best.path), best.fit, g.members, g.but(best))
-	switch {
-	case best.apart >= g.members && g.sliced():
-		reason += "; make the slices smaller or give them a wider level"
-	case best.apart >= g.members:
-	case c.fitsApart(whole, g):
-		reason += "; require a wider level, or ask for fewer or smaller members"
-	default:
-		reason += "; ask for fewer or smaller members, or add nodes"
-	}
-	return possibility{code: codeTooLarge, reason: reason, level: best.level, domain: best.path, fit: best.fit, view: viewWhole, part: g.blocker(whole)}
-}
-
-// levelNowhere says that the level required is one that no node is in; "" if some
-// are.
-func (c *cycle) levelNowhere(g *gang) string {
-	t := g.unit.Topology
-	level := c.tree.LevelIndex(t.Level)
-	if t.Mode != model.TopologyRequire || level < 0 {
-		return ""
-	}
-	for node := range c.tree.Nodes {
-		if c.tree.DomainAt(int32(node), level) >= 0 {
-			return ""
-		}
-	}
-	return fmt.Sprintf("needs %s%s, but no node says in which %s it is; set the level's key in the nodes' meta (caravan_%s unless configured otherwise), or require another level",
-		g.wants(), g.where(), t.Level, t.Level)
-}
-
-// noNode says why no node at all can take a member.
-func (c *cycle) noNode(whole *place.Engine, g *gang, part int) string {
-	of := ""
-	if len(g.groups) > 1 || g.named {
-		of = " of " + g.groups[part].Name
-	}
-	if len(c.tree.Nodes) == 0 {
-		return fmt.Sprintf("no node can take a member%s: the cluster has no nodes", of)
-	}
-	counts := countList(whole.Filtered(g.unit.Parts[part].Request))
-	if k := g.unit.Parts[part].Request.GPUs; k > 0 {
-		of += " with " + plural(k, "GPU")
-	}
-	return fmt.Sprintf("no node can take a member%s, not even an empty one; refused are %s", of, counts)
-}
-
-// countList is "12 (constraint x), 3 (memory)" for counts by reason, the
-// greatest first.
-func countList(counts map[string]int) string {
-	names := make([]string, 0, len(counts))
-	for name := range counts {
-		names = append(names, name)
-	}
-	sort.Slice(names, func(a, b int) bool {
-		x, y := names[a], names[b]
-		return counts[x] > counts[y] || counts[x] == counts[y] && x < y
-	})
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s (%s)", plural(counts[name], "node"), name)
-	}
-	return strings.Join(names, ", ")
-}
-
 func (c *cycle) behindReason(g *gang) string {
 	if c.terse {
 		return ""
@@ -275,127 +190,4 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		}
 	}
 	return b.String()
-}
-
-func nameList(names []string) string {
-	if len(names) > maxNames+1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-	}
-	return strings.Join(names, ", ")
-}
-
-// busyList says who is to leave the nodes kept: "n7 has room (train-a holds 3
-// GPUs)".
-func (c *cycle) busyList(j *model.Job, nodes []int32) string {
-	var parts []string
-	for i, node := range nodes {
-		if i == maxNames {
-			parts = append(parts, fmt.Sprintf("%d more", len(nodes)-maxNames))
-			break
-		}
-		text := nodeName(c.tree.Nodes[node].Model) + " has room"
-		if list := c.holderList(j, node); list != "" {
-			text += " (" + list + ")"
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, " and ")
-}
-
-// holderList says who holds how much of a node, the largest holder first: what
-// is there, and what this plan has put there.
-func (c *cycle) holderList(j *model.Job, node int32) string {
-	self, at := keyOf(j), c.givenAt(node)
-	if h, known := c.holding[node]; known && h.given == len(at) && !slices.Contains(h.jobs, self) {
-		return h.text
-	}
-	masks := map[string]uint64{}
-	until := map[string]time.Time{}
-	var jobs []jobKey
-	for _, h := range c.holders(node) {
-		name := c.holderName(j, h.job, h.alloc)
-		if h.on != nil && !h.on.Until.IsZero() {
-			name = "the purged job " + jobName(h.job)
-			if h.on.Until.After(until[name]) {
-				until[name] = h.on.Until
-			}
-		}
-		// One that is being replaced holds the same GPUs twice.
-		masks[name] |= h.gpus
-		jobs = append(jobs, h.job)
-	}
-	for _, i := range at {
-		masks[c.holderName(j, c.given[i].job, "")] |= c.given[i].gpus
-		jobs = append(jobs, c.given[i].job)
-	}
-	gpus := map[string]int{}
-	for name, mask := range masks {
-		gpus[name] = bits.OnesCount64(mask)
-	}
-	names := make([]string, 0, len(gpus))
-	for name := range gpus {
-		names = append(names, name)
-	}
-	sort.Slice(names, func(a, b int) bool {
-		x, y := names[a], names[b]
-		return gpus[x] > gpus[y] || gpus[x] == gpus[y] && x < y
-	})
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s holds %s", name, plural(gpus[name], "GPU"))
-		if at := until[name]; !at.IsZero() {
-			names[i] += fmt.Sprintf(" until %s, when it has had its kill_timeout", at.UTC().Format(time.TimeOnly))
-		}
-	}
-	text := nameList(names)
-	if !slices.Contains(jobs, self) {
-		if c.holding == nil {
-			c.holding = map[int32]holding{}
-		}
-		c.holding[node] = holding{len(at), jobs, text}
-	}
-	return text
-}
-
-// givenAt lists what this plan has placed on a node so far, as indexes in
-// given.
-func (c *cycle) givenAt(node int32) []int {
-	for ; c.indexed < len(c.given); c.indexed++ {
-		at := c.given[c.indexed].node
-		c.givenOn[at] = append(c.givenOn[at], c.indexed)
-	}
-	return c.givenOn[node]
-}
-
-// holderName names who holds something, for a reason that job j is given.
-func (c *cycle) holderName(j *model.Job, job jobKey, alloc string) string {
-	switch {
-	case job == keyOf(j):
-		return "the job itself"
-	case job.id == "":
-		return "alloc " + alloc
-	default:
-		return jobName(job)
-	}
-}
-
-// awayList names the nodes that nothing may be placed on, with the reason.
-func (c *cycle) awayList() string {
-	var names []string
-	for node, m := range c.present {
-		unhealthy := 0
-		for k := range m.GPUs {
-			if m.GPUs[k].Unhealthy != "" || beingDivided(m, &m.GPUs[k]) {
-				unhealthy++
-			}
-		}
-		switch {
-		case c.closed[int32(node)] != "":
-			names = append(names, fmt.Sprintf("%s (%s)", nodeName(m), c.closed[int32(node)]))
-		case m.Unschedulable != "":
-			names = append(names, fmt.Sprintf("%s (%s)", nodeName(m), m.Unschedulable))
-		case unhealthy > 0:
-			names = append(names, fmt.Sprintf("%s (%s unhealthy)", nodeName(m), plural(unhealthy, "GPU")))
-		}
-	}
-	return nameList(names)
 }

@@ -74,13 +74,13 @@ func TestReasons(t *testing.T) {
 				s.Nodes[0].Attributes = map[string]string{"meta.color": "red"}
 				j.Constraints = []model.Constraint{{Left: "${meta.color}", Operand: "=", Right: "red"}, {Left: "${meta.color}", Operand: "is_not_set"}}
 			},
-			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (constraint ${meta.color} = red), 1 node (constraint ${meta.color} is_not_set)",
+			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (constraint ${meta.color} = red), 1 node (constraint ${meta.color} is_not_set); change what the job asks for there, or add nodes that have it",
 			filtered: map[string]int{"constraint ${meta.color} = red": 1, "constraint ${meta.color} is_not_set": 1},
 		},
 		"a device that no node has": {
 			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
 			set:      func(j *model.Job, _ *model.Snapshot) { j.Groups[0].Devices[0].Name = "amd/gpu" },
-			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (no such device)",
+			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (no such device); the nodes have 4 nvidia/gpu/H100: correct the job's device, or add nodes",
 			filtered: map[string]int{"no such device": 1},
 		},
 		"larger than the level": {
@@ -97,11 +97,11 @@ func TestReasons(t *testing.T) {
 			set: func(j *model.Job, _ *model.Snapshot) {
 				j.Constraints = []model.Constraint{{Left: "${node.unique.id}", Operand: "distinct_property"}}
 			},
-			want: "needs 3 members with 1 GPU each (3 GPUs); the cluster has room for 2 of 3 even when everything in it is free and healthy, 3 if it were not for distinct_property",
+			want: "needs 3 members with 1 GPU each (3 GPUs); the cluster has room for 2 of 3 even when everything in it is free and healthy, 3 if it were not for distinct_property; loosen that, ask for fewer members, or add nodes",
 		},
 		"groups that do not fit together": {
 			cluster: "b1 r1 n1 ....\nb1 r1 n2 ....", jobs: "M 2x3+1x2", job: "M",
-			want: "needs 2 members of g0 with 3 GPUs each and 1 member of g1 with 2 GPUs (8 GPUs); the cluster has room for 2 of 3 even when everything in it is free and healthy, 3 if each group is counted by itself",
+			want: "needs 2 members of g0 with 3 GPUs each and 1 member of g1 with 2 GPUs (8 GPUs); the cluster has room for 2 of 3 even when everything in it is free and healthy, 3 if each group is counted by itself; loosen that, ask for fewer members, or add nodes",
 		},
 		"the only host is taken": {
 			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
@@ -111,10 +111,20 @@ func TestReasons(t *testing.T) {
 			},
 			want: "needs 1 member with 1 GPU; the cluster comes nearest with 4 GPUs free, but not on other hosts than the job's other members; it waits until its other members end: beside them it does not fit even when all else is free",
 		},
+		"more GPUs than any node has": {
+			cluster: "b1 r1 n1 ....\nb1 r1 n2 ..", jobs: "M 2x8", job: "M",
+			want:     "no node can take a member with 8 GPUs, not even an empty one; refused are 2 nodes (too few free GPUs); the largest node that it may use has 4 GPUs: ask for no more a member, or add larger nodes",
+			filtered: map[string]int{"too few free GPUs": 2},
+		},
+		"a level that no node is in": {
+			cluster: "b1 r1 n1 ....", jobs: "M 2x2 require:zone", job: "M",
+			set:  func(_ *model.Job, s *model.Snapshot) { s.Levels = append([]string{"zone"}, s.Levels...) },
+			want: "needs 2 members with 2 GPUs each (4 GPUs) in one zone, but no node says in which zone it is; set the level's key in the nodes' meta (caravan_zone unless configured otherwise), or require another level",
+		},
 		"memory": {
 			cluster: "b1 r1 n1 ....", jobs: "M 1x1", job: "M",
 			set:      func(j *model.Job, _ *model.Snapshot) { j.Groups[0].Resources.MemoryMiB = 9000 },
-			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (memory)",
+			want:     "no node can take a member with 1 GPU, not even an empty one; refused are 1 node (memory); the largest node that it may use has 8000 MiB of memory: ask for no more a member, or add larger nodes",
 			filtered: map[string]int{"memory": 1},
 		},
 	}

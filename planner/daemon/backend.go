@@ -74,8 +74,7 @@ func (b backend) Status() httpapi.Status {
 		}
 	}
 	if v := d.view.Load(); v != nil && v.Snapshot != nil {
-		policy := d.queues.order()
-		st.Warnings = append(st.Warnings, policyWarnings(&policy, v.Snapshot)...)
+		st.Warnings = append(st.Warnings, d.nameWarnings(v.Snapshot)...)
 	}
 	st.Warnings = append(st.Warnings, d.bursts.warnings()...)
 	if lacking := d.lacking.Load(); lacking != nil {

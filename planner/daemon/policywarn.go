@@ -5,11 +5,47 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
+
+// nameWarnings are those of policy, queues and reservations as they count now, for
+// the nodes and jobs of a snapshot.
+func (d *Daemon) nameWarnings(s *model.Snapshot) []httpapi.Warning {
+	policy, _, queues := d.queues.settings()
+	now := *s
+	now.Queues, now.Reservations = queues, d.queues.reserved(time.Time{})
+	return append(policyWarnings(&policy, &now), reservationWarnings(&now, d.now())...)
+}
+
+// reservationWarnings name the reservations that are about nodes or queues that are
+// not there, with what is.
+func reservationWarnings(s *model.Snapshot, now time.Time) (out []httpapi.Warning) {
+	nodes := make([]*model.Node, len(s.Nodes))
+	for i := range s.Nodes {
+		nodes[i] = &s.Nodes[i]
+	}
+	levels := s.Levels
+	if len(levels) == 0 {
+		levels = model.DefaultLevels
+	}
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		if !r.Until.IsZero() && !r.Until.After(now) {
+			continue
+		}
+		for _, text := range r.Unmatched(nodes, levels) {
+			out = append(out, httpapi.Warning{Subject: "reservation " + r.Name, Text: text + ": correct it if it is misspelt"})
+		}
+		if r.Kind == model.ReserveCapacity && !anyQueue(s, r.Queue) {
+			out = append(out, httpapi.Warning{Subject: "reservation " + r.Name, Text: fmt.Sprintf("no job is in queue %q, and it is not configured, so that %d GPUs are kept for nobody: correct it if it is misspelt", r.Queue, r.GPUs)})
+		}
+	}
+	return out
+}
 
 // policyWarnings name what policy and queues say of names that nobody has: that is
 // mostly a misspelling, and does nothing without a word.

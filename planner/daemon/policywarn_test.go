@@ -10,6 +10,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
+	"github.com/caravan-sched/caravan/planner/observe"
 )
 
 func TestPolicyWarnings(t *testing.T) {
@@ -35,6 +36,48 @@ func TestPolicyWarnings(t *testing.T) {
 	}
 	if got := policyWarnings(&queue.Policy{}, &model.Snapshot{}); got != nil {
 		t.Errorf("warnings of nothing: %v", got)
+	}
+}
+
+// A reservation that is about nothing that there is does nothing without a word: it
+// is told of when it is set, and as long as it counts.
+func TestReservationThatMatchesNothing(t *testing.T) {
+	d := settingDaemon(t, &fakeUsage{})
+	d.view.Store(&observe.View{Snapshot: &model.Snapshot{Nodes: []model.Node{{ID: "1", Name: "gpu-1", Levels: map[string]string{"rack": "r1"}}}}})
+	const text = `reservation "m" {
+  kind  = "maintenance"
+  nodes = ["gpu-1", "gpu-2"]
+  from  = "2100-12-01T22:00:00Z"
+  until = "2100-12-02T22:00:00Z"
+}
+reservation "k" {
+  kind   = "capacity"
+  queue  = "nowhere"
+  gpus   = 2
+  level  = "rack"
+  domain = "r7"
+}
+reservation "past" {
+  kind  = "maintenance"
+  nodes = ["gpu-9"]
+  from  = "2020-12-01T22:00:00Z"
+  until = "2020-12-02T22:00:00Z"
+}
+`
+	got, err := (backend{d}).Set(t.Context(), httpapi.SettingReservations, hcl(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []httpapi.Warning{
+		{Subject: "reservation m", Text: `no node has the name or ID "gpu-2"; there are gpu-1: correct it if it is misspelt`},
+		{Subject: "reservation k", Text: `no node is in rack "r7"; there are r1: correct it if it is misspelt`},
+		{Subject: "reservation k", Text: `no job is in queue "nowhere", and it is not configured, so that 2 GPUs are kept for nobody: correct it if it is misspelt`},
+	}
+	if diff := cmp.Diff(want, got.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, (backend{d}).Status().Warnings); diff != "" {
+		t.Errorf("warnings of the status (-want +got):\n%s", diff)
 	}
 }
 

@@ -157,7 +157,12 @@ func (b backend) Settings() httpapi.Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	policy, halfLife, queues := b.d.queues.settings()
+	var warnings []httpapi.Warning
+	if v := b.d.view.Load(); v != nil && v.Snapshot != nil {
+		warnings = b.d.nameWarnings(v.Snapshot)
+	}
 	return httpapi.Settings{
+		Warnings:     warnings,
 		Policy:       httpapi.PolicySetting{Policy: policy, HalfLife: halfLife, Set: s.set.Policy},
 		Reservations: httpapi.ReservationsSetting{Reservations: b.d.queues.reserved(time.Time{}), Set: s.set.Reservations},
 		Queues:       httpapi.QueuesSetting{Queues: append([]model.Queue{}, queues...), Set: s.set.Queues},

@@ -36,6 +36,9 @@ type Settings struct {
 	Reservations ReservationsSetting `json:"reservations"`
 	// Fault says why what was set cannot be used, so that the file counts.
 	Fault string `json:"fault,omitempty"`
+	// Warnings are of names that nobody has, in the policy or in a reservation: what
+	// is said of them does nothing.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // PolicySetting is the policy in force.

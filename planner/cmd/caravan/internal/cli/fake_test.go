@@ -74,6 +74,7 @@ func newFakePlanner(t *testing.T) *fakePlanner {
 	settings.Policy.Set = &httpapi.SettingText{At: now.Add(-time.Minute)}
 	settings.Queues.Set = settings.Policy.Set
 	settings.Reservations = httpapi.ReservationsSetting{Reservations: []model.Reservation{{Name: "tonight"}}, Set: settings.Policy.Set}
+	settings.Warnings = []httpapi.Warning{{Subject: "reservation tonight", Text: "no node has the name or ID \"x\""}}
 	for _, name := range []string{"policy", "queues", "reservations"} {
 		f.answers["PUT /caravan/v1/settings/"+name] = settings
 		f.answers["DELETE /caravan/v1/settings/"+name] = f.answers["GET /caravan/v1/settings"]

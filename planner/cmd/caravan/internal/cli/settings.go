@@ -96,13 +96,18 @@ func (a *app) change(ctx context.Context, name httpapi.Setting, do func(context.
 		return fmt.Errorf("set %s: %w", name, err)
 	}
 	return a.print(s, func(w io.Writer, style render.Style) error {
+		var err error
 		switch name {
 		case httpapi.SettingPolicy:
-			return render.Policy(w, style, s)
+			err = render.Policy(w, style, s)
 		case httpapi.SettingReservations:
-			return render.ReservationsSet(w, style, s.Reservations)
+			err = render.ReservationsSet(w, style, s.Reservations)
 		default:
-			return render.QueuesSet(w, style, s.Queues)
+			err = render.QueuesSet(w, style, s.Queues)
 		}
+		if err != nil || len(s.Warnings) == 0 {
+			return err
+		}
+		return render.Warnings(w, style, s.Warnings)
 	})
 }

@@ -69,6 +69,15 @@ func listed(name string, values []any) string {
 	return text + " (" + strings.Join(hours, ", ") + " GPU-hours)"
 }
 
+// Warnings writes what was set and does nothing, a line each.
+func Warnings(w io.Writer, s Style, warnings []httpapi.Warning) error {
+	g := newGrid()
+	for _, warning := range warnings {
+		g.add(s.paint(yellow, "Warning"), warning.Subject+": "+warning.Text)
+	}
+	return g.write(w, "")
+}
+
 // source says where a setting is from.
 func source(s Style, set *httpapi.SettingText, name string) string {
 	if set == nil {
