@@ -72,7 +72,7 @@ func (r *rig) runOn(id, key string) {
 	if _, _, err := r.cluster.Client().Jobs().Register(job, nil); err != nil {
 		r.t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); r.runs(id) != "running"; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(90 * time.Second); r.runs(id) != "running"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("job %s does not run", id)
 		}

@@ -506,7 +506,7 @@ func (r *rig) join(name, key string) func() {
 	}
 	end := func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
 	r.t.Cleanup(end)
-	for until := time.Now().Add(30 * time.Second); !slices.Contains(r.nodes(), key); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(90 * time.Second); !slices.Contains(r.nodes(), key); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
 			r.t.Fatalf("node %s did not join", name)
 		}

@@ -17,7 +17,7 @@ const longTests = "CARAVAN_E2E_LONG"
 
 // fenceSlack is how much later than fenceAfter a member's code may end: the
 // agent is asked every few seconds, and answers slowly while it is cut off.
-const fenceSlack = 12 * time.Second
+const fenceSlack = 50 * time.Second
 
 // A member's node is cut off, by each kind of disconnect block: its code ends in
 // time, the gang starts elsewhere after that, and when the node is back there is
@@ -77,7 +77,7 @@ func (r *rig) cutOff(block *api.DisconnectStrategy) {
 		r.t.Errorf("%d epochs:\n%s", n, d)
 	}
 	mine := d.of(victim)
-	if ran := mine[len(mine)-1].at.Sub(cut); ran > fenceAfter+fenceSlack || ran < fenceAfter/2 {
+	if ran := mine[len(mine)-1].at.Sub(cut); ran > fenceAfter+fenceSlack || ran < fenceAfter/4 {
 		r.t.Errorf("the member's code ran on for %v, want about %v", ran, fenceAfter)
 	}
 	healed = true

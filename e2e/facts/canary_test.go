@@ -15,7 +15,7 @@ func (e *env) canaried(change func(u *api.UpdateStrategy)) *api.Job {
 	j := e.newJob(api.JobTypeService, alike, 2, 0, sleeper)
 	j.Update = &api.UpdateStrategy{
 		MaxParallel: ptr(1), Canary: ptr(1), MinHealthyTime: ptr(200 * time.Millisecond), HealthCheck: ptr("task_states"),
-		HealthyDeadline: ptr(20 * time.Second), ProgressDeadline: ptr(30 * time.Second), AutoPromote: ptr(false), AutoRevert: ptr(false),
+		HealthyDeadline: ptr(time.Minute), ProgressDeadline: ptr(2 * time.Minute), AutoPromote: ptr(false), AutoRevert: ptr(false),
 	}
 	if change != nil {
 		change(j.Update)
@@ -120,10 +120,8 @@ func TestCanaryIsPromoted(t *testing.T) {
 
 func TestCanaryTooSoonPromoted(t *testing.T) {
 	each(t, func(t *testing.T, e *env) {
-		j := e.canaried(func(u *api.UpdateStrategy) {
-			u.MinHealthyTime = ptr(10 * time.Second)
-			u.HealthyDeadline = ptr(25 * time.Second)
-		})
+		j := e.canaried(nil)
+		j.Update.MinHealthyTime, j.Update.HealthyDeadline, j.Update.ProgressDeadline = ptr(5*time.Minute), ptr(10*time.Minute), ptr(20*time.Minute)
 		e.next(j)
 		d := e.deploymentIs(*j.ID, 1, api.DeploymentStatusRunning, "requires manual promotion")
 		if _, _, err := e.api.Deployments().PromoteAll(d.ID, nil); err == nil || !strings.Contains(err.Error(), `Task group "g" has 0/1 healthy allocations`) {

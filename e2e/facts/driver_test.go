@@ -33,8 +33,11 @@ func driverSpec() devcluster.Spec {
 	}}}
 }
 
+// drivers is the purpose of clusters with the test driver.
+const drivers = "drivers"
+
 func eachDriver(t *testing.T, fact func(t *testing.T, e *env)) {
-	eachOf(t, "drivers", driverSpec, fact)
+	eachOf(t, drivers, driverSpec, fact)
 }
 
 // driven is a batch job of one task for the test driver.
@@ -141,9 +144,9 @@ func TestDriverRunsATask(t *testing.T) {
 		if info == nil || !info.Detected || !info.Healthy || info.HealthDescription != "ready" || node.Attributes["driver."+plugintest.DriverName] != "1" {
 			t.Fatalf("driver is %+v with attributes %v", info, node.Attributes)
 		}
-		j := e.driven(`trap 'echo got it' USR1; trap 'echo bye; exit 7' HUP; echo "hello $NAME on ${meta.shelf} ${env["NOMAD_TASK_NAME"]}"; while :; do sleep 0.05; done`)
+		j := e.driven(`trap 'echo got it' USR1; trap 'echo bye; exit 7' USR2; echo "hello $NAME on ${meta.shelf} ${env["NOMAD_TASK_NAME"]}"; while :; do sleep 0.05; done`)
 		task := j.TaskGroups[0].Tasks[0]
-		task.Env, task.KillSignal = map[string]string{"NAME": "driver"}, "SIGHUP"
+		task.Env, task.KillSignal = map[string]string{"NAME": "driver"}, "SIGUSR2"
 		e.register(j)
 		alloc := e.only(*j.ID, api.AllocClientStatusRunning)
 		e.wrote(alloc, func(s string) bool { return s == "hello driver on s1 main\n" })

@@ -108,7 +108,7 @@ func (e *env) newJob(typ, dc string, count, n int, script string) *api.Job {
 func group(name string, count, n int, script string) *api.TaskGroup {
 	task := api.NewTask("main", "raw_exec").SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", script})
 	task.Resources = &api.Resources{CPU: ptr(100), MemoryMB: ptr(32)}
-	task.KillTimeout = ptr(2 * time.Second)
+	task.KillTimeout = ptr(20 * time.Second) // longer than a busy machine takes to end it
 	if n > 0 {
 		task.Resources.Devices = []*api.RequestedDevice{{Name: "nvidia/gpu", Count: ptr(uint64(n))}}
 	}

@@ -21,11 +21,11 @@ func eachFederation(t *testing.T, fact func(t *testing.T, eu, us devcluster.Memb
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			var regions []devcluster.Member
 			for _, region := range []string{"eu", "us"} {
-				c, err := startBackend(ctx, name, devcluster.Spec{Region: region, Nodes: []devcluster.Node{{Name: region + "-1"}}})
+				c, err := startBackend(ctx, name, devcluster.Spec{Region: region, Nodes: []devcluster.Node{{Name: region + "-1"}}}, 10*time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +120,7 @@ func TestStopAtIndex(t *testing.T) {
 func await(t *testing.T, jobs *api.Jobs, id string, want func(*api.Job) bool) *api.Job {
 	t.Helper()
 	var last *api.Job
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		j, _, err := jobs.Info(id, nil)
 		if err == nil && want(j) {
 			return j
@@ -154,7 +154,7 @@ func TestIsolatedRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last error
-		for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			if _, _, last = eu.Client().Nodes().List(&api.QueryOptions{Region: "us"}); last == nil {
 				return
 			}

@@ -15,7 +15,7 @@ import (
 func with(j *api.Job, name, hook string, sidecar bool, script string) *api.Task {
 	task := api.NewTask(name, plugintest.DriverName).SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", script})
 	task.Resources = &api.Resources{CPU: ptr(50), MemoryMB: ptr(16)}
-	task.KillTimeout = ptr(2 * time.Second)
+	task.KillTimeout = ptr(20 * time.Second)
 	if hook != "" {
 		task.Lifecycle = &api.TaskLifecycle{Hook: hook, Sidecar: sidecar}
 	}
@@ -26,14 +26,19 @@ func with(j *api.Job, name, hook string, sidecar bool, script string) *api.Task 
 // tells writes a line into the order of things.
 func tells(what string) string { return `echo ` + what + ` >> "$NOMAD_ALLOC_DIR/data/order"; ` }
 
+// hears waits until that line is there.
+func hears(what string) string {
+	return `until grep -qx ` + what + ` "$NOMAD_ALLOC_DIR/data/order" 2> /dev/null; do sleep 0.02; done; `
+}
+
 // Tasks start in the order of their hooks: what comes before the main tasks has
 // ended, or runs if it is a sidecar; poststart tasks come when those run.
 func TestLifecycleOrder(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *env) {
-		j := e.driven(tells("main") + "sleep 1; " + tells("main-ends"))
-		with(j, "before", "prestart", false, "sleep 0.3; "+tells("before"))
-		with(j, "beside", "prestart", true, tells("beside")+`trap "echo beside-ends >> $NOMAD_ALLOC_DIR/data/order; exit 0" TERM; while :; do sleep 0.05; done`)
-		with(j, "then", "poststart", false, "sleep 0.2; "+tells("then"))
+		j := e.driven(tells("main") + hears("then") + tells("main-ends"))
+		with(j, "before", "prestart", false, hears("beside")+tells("before"))
+		with(j, "beside", "prestart", true, `trap "echo beside-ends >> $NOMAD_ALLOC_DIR/data/order; exit 0" TERM; `+tells("beside")+`while :; do sleep 0.05; done`)
+		with(j, "then", "poststart", false, hears("main")+tells("then"))
 		with(j, "after", "poststop", false, tells("after"))
 		e.register(j)
 		alloc := e.only(*j.ID, api.AllocClientStatusComplete)
@@ -55,15 +60,15 @@ func TestSiblingsEnd(t *testing.T) {
 		event  string
 		status string
 	}{
-		"leader ends": {"sleep 0.5", true, api.TaskLeaderDead, api.AllocClientStatusComplete},
-		"task fails":  {"sleep 0.5; exit 3", false, api.TaskSiblingFailed, api.AllocClientStatusFailed},
+		"leader ends": {hears("sibling"), true, api.TaskLeaderDead, api.AllocClientStatusComplete},
+		"task fails":  {hears("sibling") + "exit 3", false, api.TaskSiblingFailed, api.AllocClientStatusFailed},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, e *env) {
 				j := e.driven(test.script)
 				j.TaskGroups[0].Tasks[0].Leader = test.leader
-				with(j, "sibling", "", false, `trap "sleep 0.5; exit 0" TERM; while :; do sleep 0.05; done`)
+				with(j, "sibling", "", false, `trap "sleep 0.5; exit 0" TERM; `+tells("sibling")+`while :; do sleep 0.05; done`)
 				e.register(j)
 				alloc := e.only(*j.ID, test.status)
 				e.event(alloc.ID, "sibling", ofType(test.event))
@@ -80,7 +85,7 @@ func TestSiblingsEnd(t *testing.T) {
 func TestStopOrder(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *env) {
 		ends := func(name string) string {
-			return `trap "sleep 0.3; echo ` + name + ` >> $NOMAD_ALLOC_DIR/data/order; exit 0" TERM; while :; do sleep 0.05; done`
+			return `trap "sleep 0.3; echo ` + name + ` >> $NOMAD_ALLOC_DIR/data/order; exit 0" TERM; ` + tells("up") + `while :; do sleep 0.05; done`
 		}
 		j := e.driven(ends("main"))
 		with(j, "boss", "", false, ends("boss")).Leader = true
@@ -99,11 +104,15 @@ func TestStopOrder(t *testing.T) {
 			}
 			return true, nil
 		})
+		e.until("all tasks are ready for their end", func() (bool, any) {
+			order := e.file(alloc, "alloc/data/order")
+			return order == "up\nup\nup\n", order
+		})
 		if _, err := e.api.Allocations().Stop(alloc, nil); err != nil {
 			t.Fatal(err)
 		}
 		alloc = e.allocStatus(alloc.ID, api.AllocDesiredStatusStop, api.AllocClientStatusComplete)
-		if got := strings.Fields(e.file(alloc, "alloc/data/order")); !slices.Equal(got, []string{"boss", "main", "beside"}) {
+		if got := strings.Fields(e.file(alloc, "alloc/data/order")); !slices.Equal(got, []string{"up", "up", "up", "boss", "main", "beside"}) {
 			t.Errorf("the tasks ended in the order %v", got)
 		}
 	})

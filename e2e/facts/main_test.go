@@ -93,9 +93,15 @@ func backend(t *testing.T, name, purpose string, spec func() devcluster.Spec) de
 	defer suite.mu.Unlock()
 	key := name + " for " + purpose
 	if suite.up[key] == nil && suite.errs[key] == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
-		suite.up[key], suite.errs[key] = startBackend(ctx, name, spec())
+		// Where clients are only started again, that must not lose their nodes however
+		// long it takes.
+		lostAfter := time.Second
+		if purpose == drivers {
+			lostAfter = 10 * time.Minute
+		}
+		suite.up[key], suite.errs[key] = startBackend(ctx, name, spec(), lostAfter)
 	}
 	if err := suite.errs[key]; errors.Is(err, devcluster.ErrNoNetworks) {
 		t.Skip(err)
@@ -105,11 +111,11 @@ func backend(t *testing.T, name, purpose string, spec func() devcluster.Spec) de
 	return suite.up[key]
 }
 
-func startBackend(ctx context.Context, name string, spec devcluster.Spec) (devcluster.Cluster, error) {
+func startBackend(ctx context.Context, name string, spec devcluster.Spec, lostAfter time.Duration) (devcluster.Cluster, error) {
 	var c devcluster.Cluster
 	var err error
 	if name == devcluster.BackendDevNomad {
-		c, err = devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: time.Second})
+		c, err = devnomad.StartWith(ctx, spec, devnomad.Options{LostAfter: lostAfter})
 	} else {
 		bin, _ := nomadproc.Find()
 		c, err = nomadproc.Start(ctx, bin, spec)

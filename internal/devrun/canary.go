@@ -20,7 +20,7 @@ func asReplicas(j *api.Job) {
 	j.SetMeta("caravan_gang", "none")
 	j.Update = &api.UpdateStrategy{
 		MaxParallel: new(1), Canary: new(1), AutoRevert: new(true), HealthCheck: new("task_states"),
-		MinHealthyTime: new(200 * time.Millisecond), HealthyDeadline: new(30 * time.Second), ProgressDeadline: new(time.Minute),
+		MinHealthyTime: new(200 * time.Millisecond), HealthyDeadline: new(2 * time.Minute), ProgressDeadline: new(5 * time.Minute),
 	}
 	for _, g := range j.TaskGroups {
 		g.RestartPolicy = &api.RestartPolicy{Attempts: new(0), Mode: new("fail")}

@@ -100,7 +100,7 @@ func checkFenced(d diary, alloc string, cut time.Time) Check {
 	if ran > fenceAfter+fenceSlack {
 		faults = append(faults, fmt.Sprintf("it ran on for %v, longer than %v", round(ran), fenceAfter+fenceSlack))
 	}
-	if ran < fenceAfter/2 {
+	if ran < fenceAfter/4 {
 		faults = append(faults, fmt.Sprintf("it ended after %v already, though it may run on for %v", round(ran), fenceAfter))
 	}
 	return result("fenced:"+trainDriver, faults, fmt.Sprintf("the member's code ended %v after it was cut off", round(ran)))

@@ -17,14 +17,19 @@ import (
 // otherTeam is a namespace that Caravan leaves alone.
 const otherTeam = "other-team"
 
-// What the planner is set to: short, so that a lost race does not take long.
+// What the planner is set to. A lost race waits for its deadline to be over, so
+// that it is short there; elsewhere a busy machine may take its time.
 const (
-	admissionDeadline = 6 * time.Second
+	admissionDeadline = time.Minute
+	raceDeadline      = 6 * time.Second
 	retryInitial      = time.Second
-	// partialWindow is how long a gang may be partial: until the deadline, and
-	// then until what was placed has stopped.
-	partialWindow = admissionDeadline + 25*time.Second
+	// partialWindow is how long a gang may be partial: until the race's deadline,
+	// and then until what was placed has stopped.
+	partialWindow = raceDeadline + 25*time.Second
 )
+
+// racesSoon makes the admission's deadline short.
+func racesSoon(cfg *config.Config) { cfg.Admission.Deadline = raceDeadline }
 
 // planner is the planner with its gateway, running in this process.
 type planner struct {

@@ -22,8 +22,8 @@ import (
 
 // scenarioTime is the most that a scenario may take; startTime the cluster.
 const (
-	startTime    = 2 * time.Minute
-	scenarioTime = 3 * time.Minute
+	startTime    = 5 * time.Minute
+	scenarioTime = 10 * time.Minute
 )
 
 // Options say what to run.

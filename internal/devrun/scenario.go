@@ -129,7 +129,7 @@ type scenario struct {
 
 var scenarios = map[string]scenario{
 	ScenarioGang:          {play: (*run).playGang},
-	ScenarioRace:          {play: (*run).playRace, race: true},
+	ScenarioRace:          {play: (*run).playRace, race: true, configure: racesSoon},
 	ScenarioFull:          {play: (*run).playFull},
 	ScenarioResubmit:      {play: (*run).playResubmit},
 	ScenarioSingle:        {play: (*run).playSingle, pairs: true},

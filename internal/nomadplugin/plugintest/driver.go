@@ -357,7 +357,7 @@ func (d *Driver) Events(ctx context.Context, send func(driver.Event) error) erro
 	}
 }
 
-var signals = map[string]syscall.Signal{"SIGUSR1": syscall.SIGUSR1, "SIGHUP": syscall.SIGHUP, "SIGTERM": syscall.SIGTERM}
+var signals = map[string]syscall.Signal{"SIGUSR1": syscall.SIGUSR1, "SIGUSR2": syscall.SIGUSR2, "SIGHUP": syscall.SIGHUP, "SIGTERM": syscall.SIGTERM}
 
 // Signal implements driver.Plugin.
 func (d *Driver) Signal(_ context.Context, id, name string) error {
