@@ -57,7 +57,7 @@ func TestPluginEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait() // it was killed
-	if err := read.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := read.SetReadDeadline(time.Now().Add(90 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := out.ReadByte(); err != io.EOF {

@@ -54,7 +54,7 @@ func open(t *testing.T, config Config) (*Source, *faultList) {
 // until waits for something to become true.
 func until(t *testing.T, s *Source, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(90 * time.Second)
 	for {
 		changed := s.Changed()
 		if ok() {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // patient bounds the waits of tests with real processes; none of them passes by
 // waiting for it.
-const patient = 30 * time.Second
+const patient = 90 * time.Second
 
 // httpPlanner is a planner whose answers a test chooses.
 type httpPlanner struct {

@@ -26,7 +26,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // nomad is a stand-in whose clients are a list: what is placed on them is never
 // started. It counts the time in which it answers somebody.

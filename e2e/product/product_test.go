@@ -132,7 +132,7 @@ func newProductAt(t *testing.T, c devcluster.Cluster, listen string) *product {
 		t.Fatal(err)
 	}
 	p := &product{t: t, cluster: c, nomad: c.Client(), address: "http://" + listen, config: filepath.Join(t.TempDir(), "caravan.hcl")}
-	text := fmt.Sprintf("nomad {\n  address = %q\n}\nlisten {\n  address = %q\n}\nadmission {\n  deadline = \"20s\"\n}\n", c.Address(), listen)
+	text := fmt.Sprintf("nomad {\n  address = %q\n}\nlisten {\n  address = %q\n}\nadmission {\n  deadline = \"3m\"\n}\n", c.Address(), listen)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func startSpec(t *testing.T, spec devcluster.Spec, opts devnomad.Options) *devno
 // eventually waits for a condition that the cluster comes to by itself.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	for !ok() {
 		select {

@@ -67,7 +67,7 @@ func TestBlockingQuery(t *testing.T) {
 		if len(list) != 1 || list[0].ID != "j" {
 			t.Errorf("the query answered %+v", list)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(90 * time.Second):
 		t.Fatal("the query does not answer")
 	}
 }

@@ -37,7 +37,7 @@ func TestJoinAndLeave(t *testing.T) {
 			t.Error("the node's agent has no address")
 		}
 		leave()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(90 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			if n, _, err := c.Client().Nodes().Info(id, nil); err == nil && n.Status == api.NodeStatusDown && c.AgentAddress("late") == "" {
 				break
 			}

@@ -80,7 +80,7 @@ func (r *real) promote(job string) {
 func (r *real) tagged(job string, want ...string) {
 	r.t.Helper()
 	var got []string
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		list, _, err := r.client.Services().Get(job, nil)
 		var refused api.UnexpectedResponseError
 		if errors.As(err, &refused) && refused.StatusCode() == http.StatusNotFound {
@@ -105,9 +105,9 @@ func (r *real) tagged(job string, want ...string) {
 
 func (r *real) await(what string, holds func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("not within 30 s: %s", what)
+			r.t.Fatalf("not within 90 s: %s", what)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (r *real) race(t *testing.T) {
 
 func (r *real) waitAllocs(job string, n int) {
 	r.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(90 * time.Second)
 	for time.Now().Before(deadline) {
 		allocs, _, err := r.client.Jobs().Allocations(job, true, nil)
 		if err != nil {

@@ -35,7 +35,7 @@ func rollouts(t *testing.T, r *real) {
 func version(id, gang string, count, gpus int, v, command string) *api.Job {
 	j := realJob(id, "service", gang, count, gpus, "/bin/sh", "-c", command)
 	j.Meta["version"] = v
-	j.Update = &api.UpdateStrategy{MaxParallel: ptr(1), MinHealthyTime: ptr(100 * time.Millisecond), HealthyDeadline: ptr(20 * time.Second), ProgressDeadline: ptr(30 * time.Second), HealthCheck: ptr("task_states")}
+	j.Update = &api.UpdateStrategy{MaxParallel: ptr(1), MinHealthyTime: ptr(100 * time.Millisecond), HealthyDeadline: ptr(2 * time.Minute), ProgressDeadline: ptr(5 * time.Minute), HealthCheck: ptr("task_states")}
 	j.TaskGroups[0].Tasks[0].Env = map[string]string{"VERSION": v}
 	return j
 }

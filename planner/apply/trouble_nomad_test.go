@@ -28,7 +28,7 @@ func TestTroubleOnStandIn(t *testing.T) {
 }
 
 func troubleOptions() apply.Options {
-	return apply.Options{Deadline: 20 * time.Second, RetryInitial: time.Second, Settle: 3 * time.Second, Sick: 2 * time.Second, Vanished: 30 * time.Second}
+	return apply.Options{Deadline: time.Minute, RetryInitial: time.Second, Settle: 3 * time.Second, Sick: 2 * time.Second, Vanished: 30 * time.Second}
 }
 
 func troubles(t *testing.T, r *real) {

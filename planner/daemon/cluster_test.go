@@ -65,7 +65,7 @@ func run(t *testing.T, c devcluster.Cluster, change ...func(*config.Config)) pla
 // eventually waits for what comes by itself.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	for !ok() {
 		select {

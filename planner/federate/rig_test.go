@@ -192,7 +192,7 @@ func (r *rig) once() {
 // killed.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); {
 		if !r.cycle() {
 			r.start(-1, false)
 			continue

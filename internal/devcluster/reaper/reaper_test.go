@@ -127,7 +127,7 @@ func TestKilledProcess(t *testing.T) {
 		}
 		_ = cluster.Wait() // it was killed
 		pid := strings.TrimSpace(string(line[:n]))
-		for end := time.Now().Add(20 * time.Second); there(t, dir) || lives(pid); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(90 * time.Second); there(t, dir) || lives(pid); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("after %v: folder there: %v, process %s lives: %v", signal, there(t, dir), pid, lives(pid))
 			}
