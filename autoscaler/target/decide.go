@@ -20,6 +20,8 @@ const noCount = -1
 type machine struct {
 	// ID and Name are Nomad's of the node that counts: the one that lives.
 	ID, Name string
+	// Purchase is whose it is by its meta.
+	Purchase string
 	// Lives says that its client is there: ready, or not yet.
 	Lives bool
 	// Ready says that Nomad may place on it and that all devices promised are there
@@ -44,6 +46,8 @@ type note struct {
 	// JoinBy is until when it may take to be ready. Joined says that it was.
 	JoinBy time.Time `json:"join_by"`
 	Joined bool      `json:"joined"`
+	// Made is when the apply began that has made it.
+	Made time.Time `json:"made,omitzero"`
 	// Told says that the planner knows that the purchase is present.
 	Told bool `json:"told"`
 }
@@ -64,6 +68,8 @@ type input struct {
 	// until when nothing is bought, after failures.
 	lost    map[string]bool
 	blocked time.Time
+	// doubts are nodes that may exist, though the state does not know them.
+	doubts map[string]terraform.Doubt
 	// allowed are the purchases that a strategy lets be made now; nil is all.
 	allowed map[string]bool
 }
@@ -168,6 +174,9 @@ func (in input) arrivals(d *decision, members map[string][]string, bad map[strin
 		}
 		names := members[key]
 		if p := find(in.wants.Purchases, key); p != nil {
+			if p.State == burstapi.Failed || p.State == burstapi.GivingBack {
+				continue
+			}
 			names = p.Names
 		}
 		told := true

@@ -36,7 +36,7 @@ func machineOf(p *pool.Pool, nodes []*api.Node, allocs map[string][]*api.Allocat
 			living = append(living, n.ID)
 		}
 	}
-	m := machine{ID: best.ID, Name: best.Name, Lives: lives(best)}
+	m := machine{ID: best.ID, Name: best.Name, Purchase: best.Meta[burstapi.MetaPurchase], Lives: lives(best)}
 	if len(living) > 1 {
 		slices.Sort(living)
 		m.Twice = living

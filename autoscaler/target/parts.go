@@ -22,6 +22,7 @@ type Directory interface {
 	Config() terraform.Config
 	Nodes(ctx context.Context) (terraform.State, error)
 	Interrupted() (*terraform.Journal, error)
+	Doubts() (map[string]terraform.Doubt, error)
 	Hold(ctx context.Context) (Held, error)
 	ReadNote(name string, to any) (bool, error)
 	WriteNote(name string, from any) error
@@ -31,6 +32,8 @@ type Directory interface {
 type Held interface {
 	Nodes(ctx context.Context) (terraform.State, error)
 	Apply(ctx context.Context, want map[string]terraform.Value) (terraform.Change, error)
+	Look(ctx context.Context, names []string) (terraform.Change, error)
+	Resolve(names ...string) error
 	Interrupted() *terraform.Journal
 	Release() error
 }

@@ -39,6 +39,10 @@ type outcome struct {
 	changed bool
 	made    []string
 	gone    []string
+	// since is from when on nodes exist, or existed, as far as that is known, and
+	// after what is there in the end; nil is not known.
+	since map[string]time.Time
+	after terraform.State
 }
 
 // did says it in words.
@@ -122,13 +126,21 @@ func (j *job) pass(ctx context.Context, now func() time.Time, o order) (outcome,
 	if err != nil {
 		return outcome{}, err
 	}
+	if err := j.settleDoubts(ctx, now, held); err != nil {
+		return outcome{}, errors.Join(err, held.Release())
+	}
 	see, err := j.look(ctx, held.Nodes)
 	if err != nil {
 		return outcome{}, errors.Join(err, held.Release())
 	}
 	in.see(see)
 	see.refresh(in.now, j.pool.JoinTimeout)
-	out := outcome{decision: decide(in)}
+	out := outcome{decision: decide(in), since: map[string]time.Time{}, after: see.state}
+	for name, n := range see.notes {
+		if !n.Made.IsZero() {
+			out.since[name] = n.Made
+		}
+	}
 	err = j.act(ctx, now, held, see, &out)
 	j.worker.mu.Lock()
 	j.worker.why = strings.Join(out.why, "; ")
@@ -139,7 +151,9 @@ func (j *job) pass(ctx context.Context, now func() time.Time, o order) (outcome,
 	return out, errors.Join(err, held.Release())
 }
 
-func (in *input) see(s sight) { in.state, in.nodes, in.notes = s.state, s.nodes, s.notes }
+func (in *input) see(s sight) {
+	in.state, in.nodes, in.notes, in.doubts = s.state, s.nodes, s.notes, s.doubts
+}
 
 // refresh notes which nodes have joined, begins notes for those that have none, and
 // forgets those that are no more.
@@ -170,7 +184,7 @@ func (j *job) act(ctx context.Context, now func() time.Time, held Held, see sigh
 	}
 	for _, f := range out.failed {
 		j.log.Warn("a purchase is rolled back", "purchase", f.purchase, "nodes", f.names, "reason", f.reason, "message", f.message)
-		j.lose(ctx, now(), f)
+		j.lose(ctx, now(), f, out)
 	}
 	for _, id := range out.present {
 		if !j.report(ctx, burstapi.Report{Purchase: id, Kind: burstapi.ReportPresent, Message: "all nodes are ready with their devices"}) {
@@ -188,7 +202,7 @@ func (j *job) act(ctx context.Context, now func() time.Time, held Held, see sigh
 }
 
 // lose notes and tells that a purchase failed.
-func (j *job) lose(ctx context.Context, now time.Time, f failure) {
+func (j *job) lose(ctx context.Context, now time.Time, f failure, out *outcome) {
 	w := j.worker
 	if f.purchase == "" {
 		w.pause = min(max(firstPause, 2*w.pause), maxPause)
@@ -198,7 +212,27 @@ func (j *job) lose(ctx context.Context, now time.Time, f failure) {
 	if told := w.lost[f.purchase]; told {
 		return
 	}
-	w.lost[f.purchase] = j.report(ctx, burstapi.Report{Purchase: f.purchase, Kind: burstapi.ReportFailed, Reason: f.reason, Message: f.message})
+	r := burstapi.Report{Purchase: f.purchase, Kind: burstapi.ReportFailed, Reason: f.reason, Message: f.message}
+	doubts, err := j.dir.Doubts()
+	for _, name := range f.names {
+		_, there := out.after[name]
+		if _, doubted := doubts[name]; there || doubted || out.after == nil || err != nil {
+			r.Nodes = append(r.Nodes, name)
+		}
+	}
+	r.Lived = out.lived(now, f.names)
+	w.lost[f.purchase] = j.report(ctx, r)
+}
+
+// lived is how long nodes have existed, in seconds, of which that is known.
+func (o *outcome) lived(now time.Time, names []string) map[string]float64 {
+	out := map[string]float64{}
+	for _, name := range names {
+		if since, known := o.since[name]; known {
+			out[name] = max(0, now.Sub(since).Seconds())
+		}
+	}
+	return out
 }
 
 // drainAll starts and ends drains.
@@ -223,11 +257,11 @@ func (j *job) drainAll(ctx context.Context, see sight, out *outcome) error {
 
 // apply makes the map what it is to be, and undoes the purchases that fail.
 func (j *job) apply(ctx context.Context, now func() time.Time, held Held, see sight, out *outcome) error {
-	begun := map[string][]string{}
+	begun, began := map[string][]string{}, now()
 	for _, name := range out.add {
 		v := out.want[name]
 		begun[v.Purchase] = append(begun[v.Purchase], name)
-		see.notes[name] = note{Purchase: v.Purchase, Ordered: now(), JoinBy: now().Add(j.pool.JoinTimeout)}
+		see.notes[name] = note{Purchase: v.Purchase, Ordered: began, JoinBy: began.Add(j.pool.JoinTimeout), Made: began}
 	}
 	for _, id := range slices.Sorted(maps.Keys(begun)) {
 		if id != "" {
@@ -238,12 +272,17 @@ func (j *job) apply(ctx context.Context, now func() time.Time, held Held, see si
 		return err
 	}
 	change, err := held.Apply(ctx, maps.Clone(out.want))
+	for _, name := range change.Made {
+		if _, known := out.since[name]; !known {
+			out.since[name] = began
+		}
+	}
 	if err != nil && definite(err) {
 		var more terraform.Change
 		more, err = j.undo(ctx, held, out, begun, change, err)
 		change.Gone, change.After = append(change.Gone, more.Gone...), more.After
 	}
-	out.made, out.gone = change.Made, change.Gone
+	out.made, out.gone, out.after = change.Made, change.Gone, change.After
 	out.changed = out.changed || len(change.Made)+len(change.Gone) > 0
 	for _, name := range change.Made {
 		if n, ok := see.notes[name]; ok { // the machine boots from now on
@@ -251,7 +290,7 @@ func (j *job) apply(ctx context.Context, now func() time.Time, held Held, see si
 			see.notes[name] = n
 		}
 	}
-	j.bury(ctx, see, change.Gone)
+	j.bury(ctx, now(), see, out)
 	if change.After != nil {
 		for name := range see.notes {
 			if _, there := change.After[name]; !there {
@@ -308,9 +347,9 @@ func (j *job) undo(ctx context.Context, held Held, out *outcome, begun map[strin
 }
 
 // bury lets Nomad forget the nodes that are no more, and tells the planner.
-func (j *job) bury(ctx context.Context, see sight, gone []string) {
+func (j *job) bury(ctx context.Context, now time.Time, see sight, out *outcome) {
 	of := map[string][]string{}
-	for _, name := range gone {
+	for _, name := range out.gone {
 		if m, known := see.nodes[name]; known && j.purge && len(m.Twice) == 0 {
 			if err := j.nomad.Purge(ctx, m.ID); err != nil {
 				j.log.Warn("the node is no more and Nomad still knows it", "node", name, "error", err)
@@ -321,7 +360,7 @@ func (j *job) bury(ctx context.Context, see sight, gone []string) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(of)) {
-		j.report(ctx, burstapi.Report{Purchase: id, Kind: burstapi.ReportGone, Nodes: of[id]})
+		j.report(ctx, burstapi.Report{Purchase: id, Kind: burstapi.ReportGone, Nodes: of[id], Lived: out.lived(now, of[id])})
 	}
 }
 

@@ -45,6 +45,7 @@ const (
 	MetaReady   = "caravan.ready"
 	MetaComing  = "caravan.coming"
 	MetaUnknown = "caravan.unknown_nodes"
+	MetaDoubt   = "caravan.nodes_in_doubt"
 	MetaWhy     = "caravan.why"
 )
 
@@ -78,6 +79,9 @@ type worker struct {
 	lost    map[string]bool
 	blocked time.Time
 	pause   time.Duration
+	// doubted are the nodes in doubt that the planner was told of, by purchase, as one
+	// text.
+	doubted map[string]string
 	// reading is the look at the pool that is under way for Status.
 	reading *reading
 }
@@ -162,7 +166,7 @@ func (p *Plugin) begin(config map[string]string) (*job, error) {
 	}
 	w := p.pools[r.pool.Name]
 	if w == nil {
-		w = &worker{lost: map[string]bool{}}
+		w = &worker{lost: map[string]bool{}, doubted: map[string]string{}}
 		p.pools[r.pool.Name] = w
 	}
 	log := p.log.With("pool", r.pool.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ func (p *Plugin) examine(ctx context.Context, j *job) (*sdk.TargetStatus, error)
 	if err != nil {
 		j.log.Warn("whether an apply was interrupted is not known", "error", err)
 	}
-	if !j.dryRun && (interrupted != nil || see.unsettled(j.planner != nil)) {
+	if !j.dryRun && (interrupted != nil || see.unsettled(j.planner != nil) || see.doubtful(p.now(), j.pool.JoinTimeout)) {
 		p.tidy(j)
 	}
 	return status, nil
@@ -130,6 +131,8 @@ type sight struct {
 	state terraform.State
 	nodes map[string]machine
 	notes map[string]note
+	// doubts are nodes that an apply which was cut short may have made.
+	doubts map[string]terraform.Doubt
 }
 
 // look reads the state, Nomad, and our notes.
@@ -147,6 +150,9 @@ func (j *job) look(ctx context.Context, state func(context.Context) (terraform.S
 	if _, err := j.dir.ReadNote(notesName, &s.notes); err != nil {
 		j.log.Warn("what was noted of the nodes is lost; they have their time anew", "error", err)
 		s.notes = map[string]note{}
+	}
+	if s.doubts, err = j.dir.Doubts(); err != nil {
+		j.log.Warn("which nodes an apply that was cut short may have made is not known", "error", err)
 	}
 	return s, nil
 }
@@ -188,6 +194,9 @@ func (s sight) meta() map[string]string {
 	m := map[string]string{MetaReady: strconv.Itoa(s.ready()), MetaComing: strconv.Itoa(len(s.state) - s.ready())}
 	if u := s.unknown(); len(u) > 0 {
 		m[MetaUnknown] = strings.Join(u, ", ")
+	}
+	if len(s.doubts) > 0 {
+		m[MetaDoubt] = strings.Join(slices.Sorted(maps.Keys(s.doubts)), ", ")
 	}
 	var last time.Time
 	for _, n := range s.notes {

@@ -80,6 +80,9 @@ func (in input) refuse(w wish, total, missing int) string {
 		if m := in.nodes[name]; m.Lives && in.state[name].Name == "" {
 			return fmt.Sprintf("%s: node %s (%s) lives in Nomad and Terraform's state does not know it: import it into the state, or end the machine", what, name, m.ID)
 		}
+		if d, doubted := in.doubts[name]; doubted && d.Looks == 0 {
+			return fmt.Sprintf("%s: node %s may have been made by an apply that was cut short at %s, and could not be looked for yet", what, name, d.Since.UTC().Format(time.RFC3339))
+		}
 	}
 	return ""
 }

@@ -50,6 +50,11 @@ func (d *Directory) Hold(_ context.Context) (*Held, error) {
 	if j := h.interrupted; j != nil {
 		h.since = j.Started
 		n := killMarked(j.Mark)
+		if j.Phase == phaseApply {
+			if err := d.doubt(j, nil); err != nil {
+				return nil, errors.Join(err, h.Release())
+			}
+		}
 		d.log.Warn("a run was interrupted; it is finished now", "phase", j.Phase, "started", j.Started, "owner", j.Owner.String(),
 			"from", j.From, "to", slices.Sorted(maps.Keys(j.To)), "killed", n)
 	}
@@ -177,12 +182,7 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 		}
 	}
 	w.purchases(before, values)
-	host, _ := os.Hostname()
-	j := &Journal{Mark: r.mark, Started: h.d.now(), Owner: Owner{PID: os.Getpid(), Host: host, Since: h.d.now()},
-		Variable: h.d.cfg.Variable, Phase: phasePlan, From: before.Names(), To: values}
-	if !h.since.IsZero() {
-		j.Started = h.since // a lock of the earlier run may still be there
-	}
+	j := h.journal(r, before, values)
 	if err := errors.Join(h.d.writeValues(h.d.nextName(), values), h.d.store.write(h.d.journalName(), j)); err != nil {
 		return Change{}, err
 	}
@@ -202,15 +202,39 @@ func (h *Held) apply(ctx context.Context, r *run, want map[string]Value) (Change
 		}
 		return h.outcome(ctx, r, before, values, r.refresh(ctx))
 	}
+	return h.carryOut(ctx, r, j, before, values)
+}
+
+// journal is the record of a run that begins.
+func (h *Held) journal(r *run, before State, to map[string]Value) *Journal {
+	host, _ := os.Hostname()
+	j := &Journal{Mark: r.mark, Started: h.d.now(), Owner: Owner{PID: os.Getpid(), Host: host, Since: h.d.now()},
+		Variable: h.d.cfg.Variable, Phase: phasePlan, From: before.Names(), To: to}
+	if !h.since.IsZero() {
+		j.Started = h.since // a lock of the earlier run may still be there
+	}
+	return j
+}
+
+// carryOut applies the plan that was made and checked, and reads what came of it.
+func (h *Held) carryOut(ctx context.Context, r *run, j *Journal, before State, values map[string]Value) (Change, error) {
 	j.Phase = phaseApply
 	if err := h.d.store.write(h.d.journalName(), j); err != nil {
 		return Change{}, err
 	}
-	err = r.apply(ctx)
+	err := r.apply(ctx)
 	if errors.Is(err, ErrHung) {
 		h.since = j.Started
 	}
-	return h.outcome(ctx, r, before, values, err)
+	if cut(err) {
+		// What it has begun must not go on while the state is read.
+		killMarked(r.mark)
+	}
+	c, failed := h.outcome(ctx, r, before, values, err)
+	if cut(err) && c.After != nil {
+		failed = errors.Join(failed, h.d.doubt(j, c.After))
+	}
+	return c, failed
 }
 
 // purchases fills in which purchases begin and which end.
@@ -221,7 +245,7 @@ func (w *wanted) purchases(before State, after map[string]Value) {
 	}
 	for name, v := range after {
 		delete(w.ended, v.Purchase)
-		if w.add[name] {
+		if w.add[name] || w.adopt[name] {
 			w.begun[v.Purchase] = true
 		}
 	}
@@ -315,15 +339,15 @@ func (h *Held) finish(after State, values map[string]Value) error {
 
 func changes(p *tfjson.Plan) bool {
 	return slices.ContainsFunc(p.ResourceChanges, func(rc *tfjson.ResourceChange) bool {
-		return rc.Change != nil && !rc.Change.Actions.NoOp() && !rc.Change.Actions.Read()
+		return rc.Change != nil && (rc.Change.Importing != nil || !rc.Change.Actions.NoOp() && !rc.Change.Actions.Read())
 	})
 }
 
-// plan makes the plan and reads it.
-func (r *run) plan(ctx context.Context) (*tfjson.Plan, error) {
+// plan makes the plan and reads it. more are further files with variables' values.
+func (r *run) plan(ctx context.Context, more ...string) (*tfjson.Plan, error) {
 	file := r.d.store.path(r.d.planName())
 	opts := []tfexec.PlanOption{tfexec.Out(file), tfexec.LockTimeout(r.lockWait.String())}
-	for _, f := range r.d.varFiles() {
+	for _, f := range append(r.d.varFiles(), more...) {
 		opts = append(opts, tfexec.VarFile(f))
 	}
 	err := r.step(ctx, "plan", r.d.cfg.PlanLimit, func(ctx context.Context, w io.Writer) error {

@@ -19,6 +19,9 @@ type wanted struct {
 	// keep and add are the nodes that are to be there, of which keep are known to
 	// be; remove are those that are to go.
 	keep, add, remove map[string]bool
+	// adopt are nodes in doubt: they may be taken into the state, by import or by
+	// making what is idempotent, and need not.
+	adopt map[string]bool
 	// begun are the purchases of which nodes are made, ended those of which none is
 	// left: what belongs to a purchase as a whole, such as a placement group with its
 	// ID as the key, comes and goes with them.
@@ -92,7 +95,7 @@ func (w wanted) refuses(a address, rc *tfjson.ResourceChange) string {
 	actions := rc.Change.Actions
 	switch {
 	case rc.Change.Importing != nil:
-		return "it would be imported"
+		return w.refusesImport(a, actions)
 	case actions.NoOp(), actions.Read():
 		return ""
 	case actions.Replace():
@@ -113,6 +116,9 @@ func (w wanted) refuses(a address, rc *tfjson.ResourceChange) string {
 		if _, ok := a.about(w.begun); ok {
 			return ""
 		}
+		if _, ok := a.about(w.adopt); ok {
+			return ""
+		}
 		return "it would be created, and belongs to none of the nodes that are wanted"
 	case actions.Delete():
 		if _, ok := a.about(w.remove); ok {
@@ -130,4 +136,18 @@ func (w wanted) refuses(a address, rc *tfjson.ResourceChange) string {
 	default:
 		return fmt.Sprintf("it has the actions %v", actions)
 	}
+}
+
+// refusesImport says what is wrong with an import; "" is nothing. What is imported may
+// be changed in place: the state knows nothing of it yet.
+func (w wanted) refusesImport(a address, actions tfjson.Actions) string {
+	_, node := a.about(w.adopt)
+	_, purchase := a.about(w.begun)
+	switch {
+	case len(w.adopt) == 0 || !node && !purchase:
+		return "it would be imported"
+	case !actions.NoOp() && !actions.Update():
+		return fmt.Sprintf("it would be imported and has the actions %v", actions)
+	}
+	return ""
 }

@@ -13,6 +13,13 @@ func change(address string, actions ...tfjson.Action) *tfjson.ResourceChange {
 	return &tfjson.ResourceChange{Address: address, Change: &tfjson.Change{Actions: actions, Before: map[string]any{}}}
 }
 
+// imported is a change that is an import too.
+func imported(address string, actions ...tfjson.Action) *tfjson.ResourceChange {
+	rc := change(address, actions...)
+	rc.Change.Importing = &tfjson.Importing{ID: "i-1"}
+	return rc
+}
+
 func names(all ...string) map[string]bool {
 	out := map[string]bool{}
 	for _, n := range all {
@@ -25,12 +32,12 @@ func TestCheckPlan(t *testing.T) {
 	const create, del, update, noop, read = tfjson.ActionCreate, tfjson.ActionDelete, tfjson.ActionUpdate, tfjson.ActionNoop, tfjson.ActionRead
 	incomplete := false
 	tests := map[string]struct {
-		keep, add, remove map[string]bool
-		begun, ended      map[string]bool
-		resources         []string
-		changes           []*tfjson.ResourceChange
-		noVariable        bool
-		complete          *bool
+		keep, add, remove   map[string]bool
+		adopt, begun, ended map[string]bool
+		resources           []string
+		changes             []*tfjson.ResourceChange
+		noVariable          bool
+		complete            *bool
 		// want are parts of the refusal; none is accepted.
 		want []string
 		kind error
@@ -54,6 +61,18 @@ func TestCheckPlan(t *testing.T) {
 		"what belongs to a purchase that stays goes": {
 			keep: names("a"), begun: names(), ended: names(), kind: ErrPlanRefused, want: []string{`x_group.near["p1"]: it would be deleted`},
 			changes: []*tfjson.ResourceChange{change(`x_vm.node["a"]`, noop), change(`x_group.near["p1"]`, del)},
+		},
+		"a node in doubt is imported, with what it is in": {
+			keep: names("a"), adopt: names("b", "c", "d"), begun: names("p2"),
+			changes: []*tfjson.ResourceChange{change(`x_vm.node["a"]`, noop), imported(`x_vm.node["b"]`, noop), imported(`x_vm.node["c"]`, update), change(`x_vm.node["d"]`, create), imported(`x_group.near["p2"]`, noop)},
+		},
+		"a node that is in no doubt is imported": {
+			keep: names("a"), adopt: names("b"), kind: ErrPlanRefused, want: []string{`x_vm.node["a"]: it would be imported`},
+			changes: []*tfjson.ResourceChange{imported(`x_vm.node["a"]`, noop), imported(`x_vm.node["b"]`, noop)},
+		},
+		"a node in doubt is imported and would be replaced": {
+			adopt: names("b"), kind: ErrPlanRefused, want: []string{`x_vm.node["b"]: it would be imported and has the actions [delete create]`},
+			changes: []*tfjson.ResourceChange{imported(`x_vm.node["b"]`, del, create)},
 		},
 		"a node that vanished is made again": {
 			keep: names("a"), changes: []*tfjson.ResourceChange{change(`x_vm.node["a"]`, create)},
@@ -126,7 +145,7 @@ func TestCheckPlan(t *testing.T) {
 					*m = map[string]bool{}
 				}
 			}
-			err := checkPlan(p, wanted{"nodes", test.resources, test.keep, test.add, test.remove, test.begun, test.ended})
+			err := checkPlan(p, wanted{variable: "nodes", resources: test.resources, keep: test.keep, add: test.add, remove: test.remove, adopt: test.adopt, begun: test.begun, ended: test.ended})
 			if len(test.want) == 0 {
 				if err != nil {
 					t.Fatalf("refused: %v", err)

@@ -76,6 +76,18 @@ type Pool struct {
 	// says after which.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
 	BlockedWhy   string     `json:"blocked_why,omitempty"`
+	// InDoubt are nodes that may exist and be paid for, and that the target cannot end.
+	InDoubt []Doubt `json:"in_doubt,omitempty"`
+}
+
+// Doubt is a node that may exist, though Terraform's state does not know it.
+type Doubt struct {
+	// Name is its key in the pool's map of nodes.
+	Name     string `json:"name"`
+	Purchase string `json:"purchase"`
+	// Since is when that was reported first, and Why what to look for.
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
 }
 
 // State is how far a purchase or a node is.
@@ -155,10 +167,14 @@ const (
 	ReportOrdered Kind = "ordered"
 	// ReportPresent: all its nodes are up.
 	ReportPresent Kind = "present"
-	// ReportFailed: it could not be made, and nothing of it is left or will be.
+	// ReportFailed: it could not be made. Nodes are those that are left or may be:
+	// each is told of when it is gone.
 	ReportFailed Kind = "failed"
 	// ReportGone: these nodes are no more.
 	ReportGone Kind = "gone"
+	// ReportInDoubt: these nodes may exist, and the target cannot end them, since it
+	// was killed while it made them. None is that no node of the purchase is in doubt.
+	ReportInDoubt Kind = "in_doubt"
 )
 
 // Reason is why a purchase failed.
@@ -187,6 +203,11 @@ type Report struct {
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Nodes are the keys of the nodes that it is about; none is all of the
-	// purchase's.
+	// purchase's, but with ReportFailed and ReportInDoubt.
 	Nodes []string `json:"nodes,omitempty"`
+	// Lived is for how many seconds nodes have existed that are gone: 0 is one that
+	// was never made, and costs nothing. With ReportGone, nodes that are not in it
+	// existed until now; with ReportFailed, those that are in neither list were never
+	// made.
+	Lived map[string]float64 `json:"lived_s,omitempty"`
 }

@@ -3,6 +3,7 @@ package burstapi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -12,10 +13,11 @@ const (
 	maxMessage = 4096
 	maxName    = 128
 	maxNodes   = 4096
+	maxLived   = 10 * 366 * 24 * 3600 // ten years
 )
 
 var (
-	kinds   = []Kind{ReportOrdered, ReportPresent, ReportFailed, ReportGone}
+	kinds   = []Kind{ReportOrdered, ReportPresent, ReportFailed, ReportGone, ReportInDoubt}
 	reasons = []Reason{ReasonCapacity, ReasonQuota, ReasonTimeout, ReasonRefused, ReasonError}
 )
 
@@ -47,6 +49,14 @@ func (r *Report) Check() error {
 	for i, name := range r.Nodes {
 		if name == "" || len(name) > maxName {
 			add(fmt.Sprintf("nodes[%d]", i), name, "a key of the pool's map of nodes")
+		}
+	}
+	if len(r.Lived) > maxNodes {
+		add("lived_s", fmt.Sprintf("%d names", len(r.Lived)), fmt.Sprintf("at most %d", maxNodes))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Lived)) {
+		if s := r.Lived[name]; name == "" || len(name) > maxName || !(s >= 0 && s <= maxLived) {
+			add("lived_s["+name+"]", s, fmt.Sprintf("a key of the pool's map of nodes, and from 0 to %g seconds", float64(maxLived)))
 		}
 	}
 	if len(r.Message) > maxMessage {

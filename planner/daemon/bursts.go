@@ -159,6 +159,19 @@ func (b *bursts) report(ctx context.Context, r *burstapi.Report, now time.Time) 
 	return true, b.put(ctx, next)
 }
 
+// doubts is how many nodes of each pool are in doubt.
+func (b *bursts) doubts() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]int{}
+	if b.book != nil {
+		for _, d := range b.book.Doubts {
+			out[d.Pool]++
+		}
+	}
+	return out
+}
+
 // answer is what is wanted of the pools; nil while nothing was decided.
 func (b *bursts) answer() (pools []burstapi.Pool, index uint64, v *observe.View) {
 	b.mu.Lock()

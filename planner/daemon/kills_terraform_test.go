@@ -17,6 +17,7 @@ type terraformProcess struct {
 	state   terraform.State
 	journal *terraform.Journal
 	notes   map[string][]byte
+	doubts  map[string]terraform.Doubt
 	locked  bool
 	// runs says that an apply runs, of which todo is left; first is that it has done
 	// something. failed: it was killed.
@@ -107,7 +108,72 @@ func (d killDirectory) Hold(context.Context) (target.Held, error) {
 		return nil, &terraform.Error{Reason: terraform.ReasonError, Kind: terraform.ErrBusy, Message: "an apply still runs"}
 	}
 	d.w.tf.locked = true
+	if j := d.w.tf.journal; j != nil && j.Phase == "apply" {
+		d.w.tf.doubt(d.w, j.To)
+	}
 	return &killHeld{killDirectory: d, interrupted: d.w.tf.journal}, nil
+}
+
+// doubt notes nodes that a run was to make which was killed.
+func (p *terraformProcess) doubt(w *world, to map[string]terraform.Value) {
+	for name, v := range to {
+		if _, known := p.state[name]; known {
+			continue
+		}
+		if p.doubts == nil {
+			p.doubts = map[string]terraform.Doubt{}
+		}
+		if _, already := p.doubts[name]; !already {
+			p.doubts[name] = terraform.Doubt{Value: v, Since: w.now}
+		}
+	}
+}
+
+// Doubts implements target.Directory.
+func (d killDirectory) Doubts() (map[string]terraform.Doubt, error) {
+	d.w.lives(d.turn)
+	return maps.Clone(d.w.tf.doubts), nil
+}
+
+// Look implements target.Held, as a module does that finds machines by their names.
+func (h *killHeld) Look(_ context.Context, names []string) (terraform.Change, error) {
+	w := h.w
+	w.lives(h.turn)
+	err := w.spared()
+	if err != nil {
+		err = &terraform.Error{Reason: terraform.ReasonError, Kind: terraform.ErrPlan, Message: err.Error()}
+	}
+	var c terraform.Change
+	for _, name := range names {
+		d, doubted := w.tf.doubts[name]
+		m := w.named(name)
+		if !doubted {
+			continue
+		}
+		if d.Looked = w.now; err == nil {
+			d.Looks++
+		}
+		w.tf.doubts[name] = d
+		if _, known := w.tf.state[name]; err == nil && !known && m != nil && m.purchase == d.Purchase {
+			w.tf.state[name] = terraform.Node{Name: name, Value: d.Value}
+			c.Made = append(c.Made, name)
+			w.say("terraform: finds %s (%s)", name, m.id)
+		}
+	}
+	if err == nil {
+		w.tf.journal, h.interrupted = nil, nil
+	}
+	c.After = maps.Clone(w.tf.state)
+	return c, err
+}
+
+// Resolve implements target.Held.
+func (h *killHeld) Resolve(names ...string) error {
+	h.w.lives(h.turn)
+	for _, name := range names {
+		delete(h.w.tf.doubts, name)
+	}
+	return nil
 }
 
 // ReadNote implements target.Directory.
@@ -162,6 +228,9 @@ func (h *killHeld) Apply(_ context.Context, want map[string]terraform.Value) (te
 		w.lives(h.turn)
 	}
 	failed := w.tf.failed
+	if failed {
+		w.tf.doubt(w, want)
+	}
 	w.tf.failed, w.tf.journal, h.interrupted = false, nil, nil
 	c := terraform.Change{After: maps.Clone(w.tf.state)}
 	for _, name := range w.tf.state.Names() {

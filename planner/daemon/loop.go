@@ -216,7 +216,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	if !d.cfg.ObserveOnly && v.Blind() == "" {
 		out.trouble = errors.Join(out.trouble, d.bursts.carry(term, v, plan, v.Taken))
 	}
-	d.metrics.burst(&v.Snapshot.Burst, plan.Demand)
+	d.metrics.burst(&v.Snapshot.Burst, plan.Demand, d.bursts.doubts())
 	d.queues.noteApart(plan.Reservations)
 	out.trouble = errors.Join(out.trouble, unlearned, d.queues.note(ctx, v.Taken, plan.Queues, !d.cfg.ObserveOnly))
 	if gangs != nil {

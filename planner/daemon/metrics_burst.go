@@ -23,7 +23,7 @@ func newBurstMetrics(registry *prometheus.Registry) burstMetrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "caravan", Name: name, Help: help}, labels)
 	}
 	m := burstMetrics{
-		nodes: gauge("burst_nodes", "Nodes of a pool: wanted, present, coming, leaving.", "pool", "state"),
+		nodes: gauge("burst_nodes", "Nodes of a pool: wanted, present, coming, leaving, in_doubt.", "pool", "state"),
 		price: gauge("burst_price_per_hour", "What the nodes wanted of a pool cost in an hour.", "pool"),
 		spend: gauge("burst_spent", "What the purchases of a pool that are not over have cost.", "pool"),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "caravan", Name: "burst_purchases_total",
@@ -33,8 +33,9 @@ func newBurstMetrics(registry *prometheus.Registry) burstMetrics {
 	return m
 }
 
-// burst shows what is wanted of the pools; one that is gone is not shown any more.
-func (m *burstMetrics) burst(b *model.Burst, d *model.Demand) {
+// burst shows what is wanted of the pools, and how many nodes of each are in doubt; a
+// pool that is gone is not shown any more.
+func (m *burstMetrics) burst(b *model.Burst, d *model.Demand, doubts map[string]int) {
 	m.nodes.Reset()
 	m.price.Reset()
 	m.spend.Reset()
@@ -47,6 +48,7 @@ func (m *burstMetrics) burst(b *model.Burst, d *model.Demand) {
 		m.nodes.WithLabelValues(p.Name, "present").Set(float64(p.Present))
 		m.nodes.WithLabelValues(p.Name, "coming").Set(float64(p.Coming))
 		m.nodes.WithLabelValues(p.Name, "leaving").Set(float64(p.Leaving))
+		m.nodes.WithLabelValues(p.Name, "in_doubt").Set(float64(doubts[p.Name]))
 		m.price.WithLabelValues(p.Name).Set(p.PricePerHour)
 		m.spend.WithLabelValues(p.Name).Set(0)
 	}

@@ -41,6 +41,11 @@ func (b *Book) Pools(s *model.Snapshot, d *model.Demand, fault func(*model.Node,
 				p.BlockedUntil, p.BlockedWhy = &until, f.Why
 			}
 		}
+		for _, d := range b.Doubts {
+			if d.Pool == pool.Name {
+				p.InDoubt = append(p.InDoubt, burstapi.Doubt{Name: d.Name, Purchase: d.Purchase, Since: d.Since, Why: d.Why})
+			}
+		}
 		p.Nodes = b.nodes(s, pool, d, fault)
 		out = append(out, p)
 	}

@@ -25,6 +25,17 @@ type Book struct {
 	Queues map[string]Month `json:"queues,omitempty"`
 	// Failures are the pools and markets in which buying has failed lately.
 	Failures []Failure `json:"failures,omitempty"`
+	// Doubts are nodes that may exist, and that the target cannot end.
+	Doubts []Doubt `json:"doubts,omitempty"`
+}
+
+// Doubt is a node of which a target does not know whether it exists.
+type Doubt struct {
+	Pool     string    `json:"pool"`
+	Purchase string    `json:"purchase"`
+	Name     string    `json:"name"`
+	Since    time.Time `json:"since"`
+	Why      string    `json:"why,omitempty"`
 }
 
 // Entry is one purchase.
@@ -41,8 +52,10 @@ type Entry struct {
 	// all is in Jobs and Queues already.
 	Parted  float64 `json:"parted,omitempty"`
 	Charged float64 `json:"charged,omitempty"`
-	// Joined: one of its nodes has joined Nomad.
+	// Joined: one of its nodes has joined Nomad. Made: its target says that one of
+	// them exists, or may.
 	Joined bool `json:"joined,omitempty"`
+	Made   bool `json:"made,omitempty"`
 	// Message is what became of it, in words, and Ended when it failed or went.
 	Message string    `json:"message,omitempty"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -101,6 +114,7 @@ func (b *Book) Encode() ([]byte, error) {
 func (b *Book) Clone() *Book {
 	out := *b
 	out.Purchases, out.Jobs, out.Failures = slices.Clone(b.Purchases), slices.Clone(b.Jobs), slices.Clone(b.Failures)
+	out.Doubts = slices.Clone(b.Doubts)
 	for i := range out.Purchases {
 		e := &out.Purchases[i]
 		e.Leaving, e.Gone = slices.Clone(e.Leaving), slices.Clone(e.Gone)
@@ -127,7 +141,7 @@ func (e *Entry) total(now time.Time) float64 {
 	if e.Billed.IsZero() || left <= 0 {
 		return e.Parted
 	}
-	if !e.Joined && !e.Until.IsZero() && now.After(e.Until) {
+	if !e.Joined && !e.Made && !e.Until.IsZero() && now.After(e.Until) {
 		now = e.Until // what never came is not paid for beyond when it was to go
 	}
 	return e.Parted + burst.Bill(left, e.Price, now.Sub(e.Billed), e.MinBilling, e.Period)
@@ -174,6 +188,9 @@ func sortedPaths(m map[string]Month) []string {
 
 // maxJobs bounds of how many jobs it is remembered what they cost.
 const maxJobs = 2000
+
+// maxDoubts bounds how many nodes in doubt are told of.
+const maxDoubts = 500
 
 // charge writes down what a purchase has cost since it was last charged, to who
 // has it.

@@ -1,11 +1,9 @@
 package purchases
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/caravan-sched/caravan/planner/burstapi"
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
@@ -15,6 +13,8 @@ const (
 	// goneAfter is after what time a node counts as gone that was given back and that
 	// Nomad does not know or has down, though nobody has said so.
 	goneAfter = time.Hour
+	// doubtFor is for how long a node is told of that may exist, if nobody says more.
+	doubtFor = 48 * time.Hour
 	// nodeDown is how Nomad calls a node that it hears nothing of.
 	nodeDown = "down"
 )
@@ -171,59 +171,5 @@ func (b *Book) close(s *model.Snapshot, now time.Time) {
 		return len(e.Gone) == e.Nodes && now.After(e.Until) && (e.State != model.PurchaseFailed || now.Sub(e.Ended) > keepFor)
 	})
 	b.Failures = slices.DeleteFunc(b.Failures, func(f Failure) bool { return now.Sub(f.Until) > maxBlock })
-}
-
-// part notes that a node is gone.
-func (b *Book) part(e *Entry, name string, now time.Time) {
-	if slices.Contains(e.Gone, name) || !slices.Contains(e.Names, name) {
-		return
-	}
-	before := e.total(now)
-	e.Gone = append(e.Gone, name)
-	e.Parted += max(0, before-e.total(now))
-}
-
-// Report takes over what the target says; false: nobody knows the purchase.
-func (b *Book) Report(r *burstapi.Report, now time.Time) bool {
-	e := b.find(r.Purchase)
-	if e == nil || e.Pool != r.Pool {
-		return false
-	}
-	names := r.Nodes
-	if len(names) == 0 {
-		names = e.Names
-	}
-	switch r.Kind {
-	case burstapi.ReportOrdered, burstapi.ReportPresent:
-		if e.Billed.IsZero() {
-			e.Billed = now
-		}
-		if e.State == model.PurchaseWanted {
-			e.State, e.ExpectBy = model.PurchaseComing, latest(e.ExpectBy, now.Add(e.Join))
-		}
-	case burstapi.ReportGone:
-		for _, name := range names {
-			b.part(e, name, now)
-		}
-	case burstapi.ReportFailed:
-		if e.State != model.PurchaseFailed {
-			why := fmt.Sprintf("%s: %s", r.Reason, r.Message)
-			if r.Message == "" {
-				why = string(r.Reason)
-			}
-			e.State, e.Message, e.Ended = model.PurchaseFailed, why, now
-			if r.Reason == burstapi.ReasonRefused && !e.Joined {
-				e.Billed = time.Time{} // nothing was made of it
-			}
-			b.fail(e, now, r.Reason == burstapi.ReasonCapacity, why)
-		}
-		for _, name := range e.Names {
-			if !slices.Contains(e.Leaving, name) {
-				e.Leaving = append(e.Leaving, name)
-			}
-			b.part(e, name, now)
-		}
-		b.charge(e, now)
-	}
-	return true
+	b.Doubts = slices.DeleteFunc(b.Doubts, func(d Doubt) bool { return now.Sub(d.Since) > doubtFor })
 }

@@ -1,13 +1,41 @@
 # Nodes that are EC2 instances. Those of one purchase are in a cluster placement group of
 # their own, so all of them have to be had at once.
 
+# Nodes in doubt are looked for by the tags that they are made with.
+data "aws_instances" "in_doubt" {
+  for_each = var.nodes_in_doubt
+
+  instance_state_names = ["pending", "running"]
+
+  instance_tags = {
+    caravan_pool     = var.pool
+    caravan_node     = each.key
+    caravan_purchase = each.value.purchase
+  }
+}
+
 locals {
-  purchases = toset([for node in var.nodes : node.purchase if var.near && node.purchase != ""])
+  found     = { for name, there in data.aws_instances.in_doubt : name => there.ids[0] if length(there.ids) > 0 && !contains(keys(var.nodes), name) }
+  nodes     = merge({ for name in keys(local.found) : name => var.nodes_in_doubt[name] }, var.nodes)
+  purchases = toset([for node in local.nodes : node.purchase if var.near && node.purchase != ""])
+}
+
+import {
+  for_each = local.found
+  to       = aws_instance.node[each.key]
+  id       = each.value
+}
+
+# A node was made after the group that it is in. What the state knows stays as it is.
+import {
+  for_each = toset([for name in keys(local.found) : var.nodes_in_doubt[name].purchase if contains(local.purchases, var.nodes_in_doubt[name].purchase)])
+  to       = aws_placement_group.purchase[each.key]
+  id       = "${var.pool}-${each.key}"
 }
 
 module "boot" {
   source   = "../boot"
-  nodes    = var.nodes
+  nodes    = local.nodes
   pool     = var.pool
   settings = var.boot
 }
@@ -20,7 +48,7 @@ resource "aws_placement_group" "purchase" {
 }
 
 resource "aws_instance" "node" {
-  for_each = var.nodes
+  for_each = local.nodes
 
   ami                                  = var.ami
   instance_type                        = var.instance_type

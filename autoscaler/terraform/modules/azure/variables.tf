@@ -7,6 +7,15 @@ variable "nodes" {
   default = {}
 }
 
+variable "nodes_in_doubt" {
+  description = "Nodes that an apply which was cut short may have made. Set by caravan-terraform; those that are there are taken into the state."
+  type = map(object({
+    purchase = optional(string, "")
+    market   = optional(string, "on_demand")
+  }))
+  default = {}
+}
+
 variable "pool" {
   description = "The pool's name in the pools file; every node has it as meta caravan_pool."
   type        = string

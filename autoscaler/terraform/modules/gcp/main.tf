@@ -1,13 +1,30 @@
 # Nodes that are Compute Engine instances. Those of one purchase have a compact placement
 # policy of their own.
 
+# The names of instances are unique, so a node in doubt has one that is known. There is no
+# list of those that are there: an import of one that is not fails, which says just that.
 locals {
-  purchases = toset([for node in var.nodes : node.purchase if var.near && node.purchase != ""])
+  found     = { for name, node in var.nodes_in_doubt : name => node if !contains(keys(var.nodes), name) }
+  nodes     = merge(local.found, var.nodes)
+  purchases = toset([for node in local.nodes : node.purchase if var.near && node.purchase != ""])
+}
+
+import {
+  for_each = local.found
+  to       = google_compute_instance.node[each.key]
+  id       = "projects/${var.project}/zones/${var.zone}/instances/${each.key}"
+}
+
+# A node was made after the policy that it has. What the state knows stays as it is.
+import {
+  for_each = toset([for node in local.found : node.purchase if contains(local.purchases, node.purchase)])
+  to       = google_compute_resource_policy.purchase[each.key]
+  id       = "projects/${var.project}/regions/${var.region}/resourcePolicies/${var.pool}-${each.key}"
 }
 
 module "boot" {
   source   = "../boot"
-  nodes    = var.nodes
+  nodes    = local.nodes
   pool     = var.pool
   settings = var.boot
 }
@@ -15,11 +32,12 @@ module "boot" {
 resource "google_compute_resource_policy" "purchase" {
   for_each = local.purchases
 
-  name   = "${var.pool}-${each.key}"
-  region = var.region
+  project = var.project
+  name    = "${var.pool}-${each.key}"
+  region  = var.region
 
   group_placement_policy {
-    vm_count    = length([for node in var.nodes : node if node.purchase == each.key])
+    vm_count    = length([for node in local.nodes : node if node.purchase == each.key])
     collocation = "COLLOCATED"
   }
 
@@ -30,8 +48,9 @@ resource "google_compute_resource_policy" "purchase" {
 }
 
 resource "google_compute_instance" "node" {
-  for_each = var.nodes
+  for_each = local.nodes
 
+  project           = var.project
   name              = each.key
   machine_type      = var.machine_type
   zone              = var.zone

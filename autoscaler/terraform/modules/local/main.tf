@@ -1,8 +1,14 @@
 # Nodes that are Nomad clients' processes on this machine: for the demo and tests of
 # what clouds do elsewhere. It needs no provider, so terraform init needs no network.
 
+locals {
+  # Of the nodes in doubt those that start.sh had begun; it takes over what lives of them.
+  begun = { for name, node in var.nodes_in_doubt : name => node if fileexists("${abspath(var.directory)}/${name}/begun") }
+  nodes = merge(local.begun, var.nodes)
+}
+
 resource "terraform_data" "node" {
-  for_each = var.nodes
+  for_each = local.nodes
 
   # Destroy-time provisioners see only what is in here.
   input = {

@@ -1,15 +1,26 @@
 #!/bin/sh
 # Starts the client of a node in a session of its own and notes its process. It is
-# told what to do by NODE_* variables; see main.tf.
+# told what to do by NODE_* variables; see main.tf. It may be called again for a node:
+# one that lives, and is what is asked for, is taken over.
 set -eu
 
 if [ -n "$NODE_FAIL" ]; then
 	echo "$NODE_FAIL" >&2
 	exit 1
 fi
-# What an apply that was killed may have left: the node is made anew.
+# What an apply that was killed has left: the node that was asked for, or what has to
+# go before it is made anew.
+asked="$NODE_CLIENT
+$NODE_META"
+pid=$(cat "$NODE_DIRECTORY/pid" 2>/dev/null || true)
+if [ -n "$pid" ] && [ "$asked" = "$(cat "$NODE_DIRECTORY/begun" 2>/dev/null)" ] &&
+	grep -qsF -- "CARAVAN_LOCAL_NODE=$NODE_DIRECTORY/" "/proc/$pid/environ"; then
+	echo "node $NODE_NAME lives as process $pid, and is taken over"
+	exit 0
+fi
 /bin/sh "$(dirname "$0")/stop.sh"
 mkdir -p "$NODE_DIRECTORY"
+printf '%s\n' "$asked" >"$NODE_DIRECTORY/begun"
 
 newline='
 '

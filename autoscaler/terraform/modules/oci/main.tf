@@ -1,13 +1,56 @@
 # Nodes that are instances in Oracle Cloud. Those of one purchase are in a compute cluster,
 # a network for RDMA, of their own.
 
+# Nodes in doubt are looked for by the names and tags that they are made with.
+data "oci_core_instances" "in_doubt" {
+  for_each = var.nodes_in_doubt
+
+  compartment_id      = var.compartment_id
+  availability_domain = var.availability_domain
+  display_name        = each.key
+}
+
+data "oci_core_compute_clusters" "in_doubt" {
+  for_each = toset([for node in var.nodes_in_doubt : node.purchase if var.near && node.purchase != ""])
+
+  compartment_id      = var.compartment_id
+  availability_domain = var.availability_domain
+  display_name        = "${var.pool}-${each.key}"
+}
+
 locals {
-  purchases = toset([for node in var.nodes : node.purchase if var.near && node.purchase != ""])
+  lives = {
+    for name, there in data.oci_core_instances.in_doubt : name => [
+      for i in there.instances : i.id if contains(["PROVISIONING", "STARTING", "RUNNING"], i.state) &&
+      try(i.freeform_tags["caravan_pool"] == var.pool && i.freeform_tags["caravan_purchase"] == var.nodes_in_doubt[name].purchase, false)
+    ]
+  }
+  found     = { for name, ids in local.lives : name => ids[0] if length(ids) > 0 && !contains(keys(var.nodes), name) }
+  nodes     = merge({ for name in keys(local.found) : name => var.nodes_in_doubt[name] }, var.nodes)
+  purchases = toset([for node in local.nodes : node.purchase if var.near && node.purchase != ""])
+  clusters = {
+    for purchase, there in data.oci_core_compute_clusters.in_doubt : purchase => [
+      for c in flatten([for list in there.compute_cluster_collection : list.items]) : c.id if c.state == "ACTIVE"
+    ]
+  }
+}
+
+import {
+  for_each = local.found
+  to       = oci_core_instance.node[each.key]
+  id       = each.value
+}
+
+# A node was made after the cluster that it is in. What the state knows stays as it is.
+import {
+  for_each = { for purchase, ids in local.clusters : purchase => ids[0] if length(ids) > 0 && contains(local.purchases, purchase) }
+  to       = oci_core_compute_cluster.purchase[each.key]
+  id       = each.value
 }
 
 module "boot" {
   source   = "../boot"
-  nodes    = var.nodes
+  nodes    = local.nodes
   pool     = var.pool
   settings = var.boot
 }
@@ -21,7 +64,7 @@ resource "oci_core_compute_cluster" "purchase" {
 }
 
 resource "oci_core_instance" "node" {
-  for_each = var.nodes
+  for_each = local.nodes
 
   availability_domain  = var.availability_domain
   compartment_id       = var.compartment_id

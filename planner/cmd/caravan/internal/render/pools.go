@@ -22,6 +22,7 @@ func Pools(w io.Writer, s Style, a burstapi.Answer) error {
 		return err
 	}
 	pools, purchases, nodes := newGrid("POOL", "WANTED", "READY", "COMING", "NODE/H", "WHY"), newGrid("PURCHASE", "FOR", "NODES", "MARKET", "NODE/H", "EXPECTED", "STATE", "BY", "WHY"), newGrid("NODE", "STATE", "GANG", "BY", "WHY")
+	doubts := newGrid("IN DOUBT", "PURCHASE", "SINCE", "WHY")
 	for i := range a.Pools {
 		p := &a.Pools[i]
 		pools.add(p.Name, strconv.Itoa(p.Wanted), strconv.Itoa(p.Present), strconv.Itoa(p.Coming), price(p.PricePerNodeHour, p.Currency), p.Why)
@@ -39,8 +40,11 @@ func Pools(w io.Writer, s Style, a burstapi.Answer) error {
 			}
 			nodes.add(n.Name, s.state(string(n.State)), n.Gang, by, why)
 		}
+		for _, d := range p.InDoubt {
+			doubts.add(d.Name, d.Purchase, moment(d.Since), d.Why)
+		}
 	}
-	for _, g := range []*grid{pools, purchases, nodes} {
+	for _, g := range []*grid{pools, purchases, nodes, doubts} {
 		if g.rows == 0 {
 			continue
 		}
