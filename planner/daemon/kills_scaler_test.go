@@ -6,7 +6,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -83,7 +82,6 @@ func (w *world) evaluate() {
 	if !s.call(w, func() { status, _ = s.target.Status(policy); s.target.Wait() }) || status == nil {
 		return
 	}
-	w.readMeta(status)
 	if !status.Ready || s.dead[processAPM] || s.dead[processStrategy] {
 		return
 	}
@@ -110,18 +108,6 @@ func (w *world) evaluate() {
 			w.say("target: %v", err)
 		}
 	})
-}
-
-// readMeta is what a person does with Status' meta: machines that Terraform does not
-// know are ended.
-func (w *world) readMeta(s *sdk.TargetStatus) {
-	for _, word := range strings.Split(s.Meta[target.MetaUnknown], ", ") {
-		_, id, ok := strings.Cut(strings.TrimSuffix(word, ")"), " (")
-		if m := w.byID(id); ok && m != nil && m.reported.IsZero() {
-			m.reported = w.now
-			w.say("target: names %s, which Terraform does not know", m.name)
-		}
-	}
 }
 
 // call lets the target's process do something, and reports whether it outlived that.

@@ -22,7 +22,7 @@ const (
 	fit     = 3 * time.Minute
 	restart = 3 * time.Minute
 	// mended is how long it takes until somebody has started processes again that were
-	// killed, or has ended a machine that was reported to him.
+	// killed.
 	mended = 5 * time.Minute
 	// keeperID is the job that has the home cluster.
 	keeperID = "keeper"
@@ -40,7 +40,6 @@ type machine struct {
 	broken                  bool
 	drained                 bool
 	purged                  bool
-	reported                time.Time
 	runs                    []span
 	knownToNomad, wasSeenUp bool
 }
@@ -144,11 +143,6 @@ func (w *world) advance() {
 			w.say("node %s: joined", m.name)
 			w.trigger.reach(w, stepUp)
 		}
-		if m.reported.IsZero() || !m.exists() || w.now.Sub(m.reported) < mended || w.busy(m) {
-			continue
-		}
-		w.say("a person ends %s, which Terraform does not know", m.name)
-		w.destroy(m)
 	}
 	for _, g := range w.gangs {
 		w.live(g)
