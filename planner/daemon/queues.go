@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	known "github.com/caravan-sched/caravan/planner/history"
 	"github.com/caravan-sched/caravan/planner/record"
 )
 
@@ -30,7 +29,7 @@ type queues struct {
 	apart []model.Reservation
 	uses  []model.ReservationUse
 	stand []model.QueueUse
-	past  usage
+	past  known.Queues
 	// loaded: past continues what is stored, with that index.
 	loaded bool
 	index  uint64
@@ -43,24 +42,12 @@ type documents interface {
 	Put(ctx context.Context, index uint64, doc []byte, names ...string) (uint64, error)
 }
 
-// usage is what queues have used on average, the past counting less by
-// half-lives, up to a time.
-type usage struct {
-	At      time.Time                     `json:"at"`
-	Average map[string]map[string]float64 `json:"average"`
-	// Using is what they have used since.
-	Using map[string]map[string]int `json:"using"`
-}
-
 // The names of the document that the usage is kept in.
 var usageNames = []string{"queues", "usage"}
 
 // saveEvery is how seldom the usage is written: losing so little of the past
 // changes nothing.
 const saveEvery = time.Minute
-
-// negligible is what is forgotten, of any resource.
-const negligible = 1e-3
 
 // configure takes queues and policy; the past stays.
 func (q *queues) configure(c *config.Config) {
@@ -91,50 +78,7 @@ func (q *queues) at(now time.Time) []model.Queue {
 	if len(q.list) == 0 {
 		return nil
 	}
-	past := q.past.upTo(now, q.halfLife)
-	out := make([]model.Queue, len(q.list))
-	for i, one := range q.list {
-		one.History = past[one.Path]
-		out[i] = one
-	}
-	return out
-}
-
-// upTo is the average up to a time.
-func (u *usage) upTo(now time.Time, halfLife time.Duration) map[string]map[string]float64 {
-	if halfLife <= 0 {
-		return nil
-	}
-	weight := math.Exp2(-max(now.Sub(u.At), 0).Seconds() / halfLife.Seconds())
-	if u.At.IsZero() {
-		weight = 0
-	}
-	out := map[string]map[string]float64{}
-	add := func(path, name string, n float64) {
-		if n < negligible {
-			return
-		}
-		if out[path] == nil {
-			out[path] = map[string]float64{}
-		}
-		out[path][name] = n
-	}
-	for path, average := range u.Average {
-		for name, n := range average {
-			add(path, name, n*weight+float64(u.Using[path][name])*(1-weight))
-		}
-	}
-	if u.At.IsZero() {
-		return out
-	}
-	for path, using := range u.Using {
-		for name, n := range using {
-			if _, both := u.Average[path][name]; !both {
-				add(path, name, float64(n)*(1-weight))
-			}
-		}
-	}
-	return out
+	return q.past.With(q.list, now, q.halfLife)
 }
 
 // standing is how the queues stand.
@@ -159,11 +103,11 @@ func (q *queues) load(ctx context.Context) error {
 		return nil
 	}
 	doc, err := q.store.Get(ctx, usageNames...)
-	q.past, q.index = usage{}, doc.Index
+	q.past, q.index = known.Queues{}, doc.Index
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(doc.JSON, &q.past); err != nil {
-			q.past = usage{}
+			q.past = known.Queues{}
 		}
 	case !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrDamaged):
 		return fmt.Errorf("read what queues have used: %w", err)
@@ -181,10 +125,7 @@ func (q *queues) note(ctx context.Context, now time.Time, stand []model.QueueUse
 	if len(q.list) == 0 {
 		return nil
 	}
-	next := usage{At: now, Average: q.past.upTo(now, q.halfLife), Using: map[string]map[string]int{}}
-	for i := range stand {
-		next.Using[stand[i].Path] = maps.Clone(stand[i].Used)
-	}
+	next := q.past.Note(now, q.halfLife, stand)
 	q.past = next
 	if !write || !q.loaded || now.Sub(q.saved) < saveEvery || q.halfLife <= 0 {
 		return nil

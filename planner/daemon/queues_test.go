@@ -13,6 +13,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	known "github.com/caravan-sched/caravan/planner/history"
 	"github.com/caravan-sched/caravan/planner/record"
 )
 
@@ -85,7 +86,7 @@ func TestUsageOfQueues(t *testing.T) {
 		t.Errorf("written by two: %v", err)
 	}
 	step(q, 2*time.Hour, 0, 0.375)
-	var kept usage
+	var kept known.Queues
 	if err := json.Unmarshal(store.doc, &kept); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ const lookEvery = 60
 
 // rest is what changes in a snapshot beside nodes, jobs and allocations.
 func (p *planner) rest(now float64, past model.History) *model.Snapshot {
-	out := &model.Snapshot{Levels: p.cluster.Levels, Queues: p.queues, History: past}
+	out := &model.Snapshot{Levels: p.cluster.Levels, Queues: p.past.With(p.queues, clock(now), p.halfLife), History: past}
 	if p.buying != nil {
 		out.Burst = p.buying.book.Burst(p.buying.pools, clock(now))
 	}

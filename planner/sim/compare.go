@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/burst"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -113,6 +114,9 @@ type Comparison struct {
 	// Own are policies of an operator's own, by the names that Policies has for
 	// them.
 	Own map[string]core.Policy
+	// HalfLives are after how long what a queue has used counts half under these; under
+	// all others it is as the planner's configuration has it unless it says otherwise.
+	HalfLives map[string]time.Duration
 	// Queues are the cluster's; the jobs name them.
 	Queues []model.Queue
 	// Pools are where the planner's own policies buy nodes, and Burst is when; the
@@ -181,30 +185,6 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	}
 	p.Jobs = Elastic(p.Jobs, v.elastic, c.Cluster.PerNode, c.Cluster.GPUs, uint64(seed))
 	return p, nil
-}
-
-// holds says which gangs can run, whichever the policy: on the cluster, and, where
-// nodes can be bought, as they are cut for the larger ones.
-func (c *Comparison) holds() func(*trace.Job) bool {
-	all := c.Cluster
-	if len(c.Pools.Pools) > 0 {
-		all = all.WithPools(c.Pools)
-	}
-	type shape struct {
-		gpus    int
-		shared  bool
-		profile string
-	}
-	known := map[shape]bool{}
-	return func(j *trace.Job) bool {
-		s := shape{j.GPUs, j.Share > 0, j.Profile}
-		fits, seen := known[s]
-		if !seen {
-			fits = c.Cluster.HoldsJob(j) && all.HoldsJob(j)
-			known[s] = fits
-		}
-		return fits
-	}
 }
 
 // Total is how many jobs are played in all runs.
@@ -380,7 +360,11 @@ func (c *Comparison) scheduler(row string, jobs []trace.Job, cluster Cluster) (S
 		if len(cluster.Burst.Pools) > 0 {
 			p.Burst = c.Burst
 		}
-		return NewPlanner(cluster, p, c.Queues)
+		halfLife, own := c.HalfLives[policy]
+		if !own {
+			halfLife = config.DefaultHalfLife
+		}
+		return newPlanner(cluster, p, c.Queues, halfLife)
 	}
 	largest := map[string]int{}
 	for i := range jobs {

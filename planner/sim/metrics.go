@@ -81,6 +81,12 @@ type Part struct {
 	JCTMean  float64 `json:"jct_mean_s"`
 	JCTP99   float64 `json:"jct_p99_s"`
 	QueueP95 float64 `json:"queue_p95_s"`
+	// Of a queue: the mean wait, the GPU-hours that its jobs have had, how often they
+	// gave way, and the mean of their finish-time fairness.
+	QueueMean    float64 `json:"queue_mean_s,omitempty"`
+	GPUHours     float64 `json:"gpu_hours,omitempty"`
+	Preemptions  int     `json:"preemptions,omitempty"`
+	FairnessMean float64 `json:"finish_time_fairness_mean,omitempty"`
 }
 
 // sizeClasses are the upper bounds of the size classes.
@@ -199,7 +205,7 @@ func (o *Outcome) times(out *Metrics) {
 	b := boundsOf(cohort, o.cluster.most())
 	out.JCTMeanBound, out.JCTWeightedBound = b.mean, b.weighted
 	out.JCTP50Bound, out.JCTP99Bound, out.JCTP999Bound, out.JCTMaxBound = b.p50, b.p99, b.p999, b.max
-	out.Sizes, out.Queues = bySize(cohort), byQueue(cohort)
+	out.Sizes, out.Queues = bySize(cohort), byQueue(cohort, o.meter.gpus)
 }
 
 // fairness is Themis's ρ: the time in the system, by what it would have been in a
@@ -247,7 +253,7 @@ func filter(list []*job, holds func(*job) bool) (out []*job) {
 }
 
 // byQueue lists the queues, if the jobs have any, those with most jobs first.
-func byQueue(cohort []*job) []Part {
+func byQueue(cohort []*job, gpus int) []Part {
 	queues := map[string][]*job{}
 	for _, j := range cohort {
 		if j.Queue != "" {
@@ -256,7 +262,7 @@ func byQueue(cohort []*job) []Part {
 	}
 	out := []Part{}
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		out = append(out, partOf(name, queues[name]))
+		out = append(out, tenantOf(name, queues[name], gpus))
 	}
 	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Compare(b.Jobs, a.Jobs) })
 	return out
@@ -268,6 +274,19 @@ func partOf(name string, list []*job) Part {
 		jct, queue = append(jct, j.ended-j.Submit), append(queue, j.first-j.Submit)
 	}
 	return Part{Name: name, Jobs: len(list), JCTMean: mean(jct), JCTP99: Quantile(jct, 0.99), QueueP95: Quantile(queue, 0.95)}
+}
+
+// tenantOf is partOf, with what is told of queues alone.
+func tenantOf(name string, list []*job, gpus int) Part {
+	p := partOf(name, list)
+	var queue, fairness []float64
+	for _, j := range list {
+		queue, fairness = append(queue, j.first-j.Submit), append(fairness, j.fairness(gpus))
+		p.GPUHours += j.held / 3600
+		p.Preemptions += j.stops
+	}
+	p.QueueMean, p.FairnessMean = mean(queue), mean(fairness)
+	return p
 }
 
 // bound is the most work that any schedule can have done by T, in GPU-seconds: up

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/caravan-sched/caravan/planner/core"
@@ -39,8 +40,8 @@ func TestWaitsByReason(t *testing.T) {
 	// has run behind d, from 160.
 	jobsThere := (100 + 40 + 40 + 90 + 60) / 100.0
 	near(t, "ρ of d", out.jobs[3].fairness(8), 100/(10*jobsThere))
-	want := []Part{{Name: "y", Jobs: 2, JCTMean: (110 + 100) / 2, JCTP99: 110, QueueP95: 90}}
-	if diff := cmp.Diff(want, m.Queues); diff != "" {
+	want := []Part{{Name: "y", Jobs: 2, JCTMean: (110 + 100) / 2, JCTP99: 110, QueueP95: 90, QueueMean: (60 + 90) / 2, GPUHours: (2*50 + 8*10) / 3600.0, FairnessMean: (110/50.0 + 100/(10*jobsThere)) / 2}}
+	if diff := cmp.Diff(want, m.Queues, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)
 	}
 }

@@ -93,6 +93,30 @@ func (c *Cluster) HoldsJob(j *trace.Job) bool {
 	return c.Holds(j.GPUs)
 }
 
+// holds says which gangs can run, whichever the policy: on the cluster, and, where
+// nodes can be bought, as they are cut for the larger ones.
+func (c *Comparison) holds() func(*trace.Job) bool {
+	all := c.Cluster
+	if len(c.Pools.Pools) > 0 {
+		all = all.WithPools(c.Pools)
+	}
+	type shape struct {
+		gpus    int
+		shared  bool
+		profile string
+	}
+	known := map[shape]bool{}
+	return func(j *trace.Job) bool {
+		s := shape{j.GPUs, j.Share > 0, j.Profile}
+		fits, seen := known[s]
+		if !seen {
+			fits = c.Cluster.HoldsJob(j) && all.HoldsJob(j)
+			known[s] = fits
+		}
+		return fits
+	}
+}
+
 // profile is what part of a GPU an instance is, by its compute slices; false if no
 // GPU of the cluster has it, or can be given it.
 func (c *Cluster) profile(name string) (part float64, known bool) {

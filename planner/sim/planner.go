@@ -6,8 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/history"
 )
 
 // epoch is second 0 of every simulation.
@@ -36,11 +38,19 @@ type planner struct {
 	learner  *learner
 	history  model.History
 	buying   *buying
+	// past is what the queues have used, as the daemon keeps it, by halfLife.
+	past     history.Queues
+	halfLife time.Duration
 }
 
-// NewPlanner is the Scheduler of a policy.
+// NewPlanner is the Scheduler of a policy. What the queues have used counts half after
+// as long as the planner's configuration has it unless it says otherwise.
 func NewPlanner(c Cluster, policy core.Policy, queues []model.Queue) (Scheduler, error) {
-	p := &planner{cluster: c, policy: policy, nodes: map[string]int{}, gpus: map[string]device{}, dividing: newDividing(&c), jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner(), buying: newBuying(&c, policy)}
+	return newPlanner(c, policy, queues, config.DefaultHalfLife)
+}
+
+func newPlanner(c Cluster, policy core.Policy, queues []model.Queue, halfLife time.Duration) (Scheduler, error) {
+	p := &planner{cluster: c, halfLife: halfLife, policy: policy, nodes: map[string]int{}, gpus: map[string]device{}, dividing: newDividing(&c), jobs: map[int]*model.Job{}, numbers: map[string]int{}, queues: queues, learner: newLearner(), buying: newBuying(&c, policy)}
 	nodes := slices.Clone(c.Nodes[:c.homes()])
 	for i := range nodes {
 		p.nodes[nodes[i].ID] = i
@@ -157,7 +167,7 @@ func (p *planner) Fail(now float64, node int, down bool, victims []int) error {
 
 // Decide implements Scheduler.
 func (p *planner) Decide(now float64) ([]Action, float64, error) {
-	if past, news := p.learner.past(now); news || p.buying != nil {
+	if past, news := p.learner.past(now); news || p.buying != nil || len(p.queues) > 0 {
 		if news {
 			p.history = past
 		}
@@ -169,6 +179,9 @@ func (p *planner) Decide(now float64) ([]Action, float64, error) {
 	}
 	p.change = core.Change{}
 	plan := p.prepared.Decide(clock(now))
+	if len(p.queues) > 0 {
+		p.past = p.past.Note(clock(now), p.halfLife, plan.Queues)
+	}
 	var out []Action
 	for i := range plan.Preemptions {
 		actions, err := p.preempt(now, &plan.Preemptions[i])

@@ -45,6 +45,11 @@ type Part struct {
 	JCTMean  float64 `json:"jct_mean_s"`
 	JCTP99   float64 `json:"jct_p99_s"`
 	QueueP95 float64 `json:"queue_p95_s"`
+	// These are of queues alone.
+	QueueMean    float64 `json:"queue_mean_s,omitempty"`
+	GPUHours     float64 `json:"gpu_hours,omitempty"`
+	Preemptions  int     `json:"preemptions,omitempty"`
+	FairnessMean float64 `json:"finish_time_fairness_mean,omitempty"`
 }
 
 // maxFaults is how many faults are told in words.
@@ -77,6 +82,7 @@ type tracked struct {
 	asked, again     float64
 	stops            int
 	apart, there     float64 // what the clock showed at the submission, then the difference
+	had              float64 // GPU-seconds
 	booting, booted  float64 // how long nodes bought for it boot while it waits, and until when
 }
 
@@ -273,6 +279,7 @@ func (c *checker) change(j *tracked, l *line) {
 // work adds what a job has done since its last event.
 func (c *checker) work(j *tracked) {
 	j.work += j.speed * (c.now - j.since)
+	j.had += j.has() * (c.now - j.since)
 	j.kept += j.speed * max(0, min(c.now, c.clock.horizon)-min(j.since, c.clock.horizon))
 	j.since = c.now
 }

@@ -163,12 +163,8 @@ func (k *clock) busy(j *tracked) {
 		k.line(j, -1)
 	}
 	if j.state == runs {
-		n := float64(len(j.gpus))
-		if j.part > 0 {
-			n *= j.asks.width()
-		}
-		k.working += n
-		k.counted[j] = n
+		k.working += j.has()
+		k.counted[j] = j.has()
 	}
 }
 

@@ -84,6 +84,7 @@ func compareParts(name string, data json.RawMessage, found []Part, one func(stri
 		JCTMean  json.RawMessage `json:"jct_mean_s"`
 		JCTP99   json.RawMessage `json:"jct_p99_s"`
 		QueueP95 json.RawMessage `json:"queue_p95_s"`
+		tenant
 	}
 	if err := json.Unmarshal(data, &said); err != nil {
 		return fmt.Errorf("decode metric %s: %w", name, err)
@@ -100,6 +101,9 @@ func compareParts(name string, data json.RawMessage, found []Part, one func(stri
 		if said[i].Name != found[i].Name {
 			return fmt.Errorf("compare %s: %q stands where %q is", name, said[i].Name, found[i].Name)
 		}
+		if err := said[i].compare(at, &found[i], one); err != nil {
+			return err
+		}
 		for _, pair := range []struct {
 			name string
 			said json.RawMessage
@@ -108,6 +112,30 @@ func compareParts(name string, data json.RawMessage, found []Part, one func(stri
 			if err := one(at+" "+pair.name, pair.said, pair.is); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// tenant is what is said of a queue; what is left out is 0.
+type tenant struct {
+	QueueMean    float64 `json:"queue_mean_s"`
+	GPUHours     float64 `json:"gpu_hours"`
+	Preemptions  float64 `json:"preemptions"`
+	FairnessMean float64 `json:"finish_time_fairness_mean"`
+}
+
+func (t *tenant) compare(at string, p *Part, one func(string, json.RawMessage, float64) error) error {
+	for _, pair := range []struct {
+		name     string
+		said, is float64
+	}{{"queue_mean_s", t.QueueMean, p.QueueMean}, {"gpu_hours", t.GPUHours, p.GPUHours}, {"preemptions", t.Preemptions, float64(p.Preemptions)}, {"finish_time_fairness_mean", t.FairnessMean, p.FairnessMean}} {
+		said, err := json.Marshal(pair.said)
+		if err != nil {
+			return fmt.Errorf("compare %s %s: %w", at, pair.name, err)
+		}
+		if err := one(at+" "+pair.name, said, pair.is); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -88,8 +88,7 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 		if j.asks.GPUs == 1 && (j.Class == "interactive" || j.Class == "" && j.Duration <= interactive) {
 			add("interactive", wait)
 		}
-		others := max(1, j.there/took) // an equal part for each is 1/others
-		add("rho", took/max(j.Duration, j.Duration*j.asks.width()*others/gpus))
+		add("rho", j.rho(gpus))
 		work += j.Duration * j.asks.width()
 		weighted += took * j.Duration * j.asks.width()
 	}
@@ -111,7 +110,14 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 		m["jct_gpu_weighted_s"] = weighted / work
 	}
 	maps.Copy(m, least(list, float64(len(c.at))))
-	c.report.Sizes, c.report.Queues = bySize(list), byQueue(list)
+	c.report.Sizes, c.report.Queues = bySize(list), byQueue(list, gpus)
+}
+
+// rho is the finish-time fairness of a job that has ended: an equal part for each is
+// one by the number of others.
+func (j *tracked) rho(gpus float64) float64 {
+	took := j.over - j.submitted
+	return took / max(j.Duration, j.Duration*j.asks.width()*max(1, j.there/took)/gpus)
 }
 
 func average(list []float64) float64 {
@@ -160,7 +166,7 @@ func bySize(list []*tracked) []Part {
 }
 
 // byQueue lists the queues, those with most jobs first, then by name.
-func byQueue(list []*tracked) []Part {
+func byQueue(list []*tracked, gpus float64) []Part {
 	names := map[string][]*tracked{}
 	for _, j := range list {
 		if j.Queue != "" {
@@ -169,7 +175,14 @@ func byQueue(list []*tracked) []Part {
 	}
 	out := []Part{}
 	for name, some := range names {
-		out = append(out, partOf(name, some))
+		p := partOf(name, some)
+		for _, j := range some {
+			p.QueueMean += (j.started - j.submitted) / float64(len(some))
+			p.FairnessMean += j.rho(gpus) / float64(len(some))
+			p.GPUHours += j.had / 3600
+			p.Preemptions += j.stops
+		}
+		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Part) int { return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Name, b.Name)) })
 	return out
@@ -180,5 +193,5 @@ func partOf(name string, list []*tracked) Part {
 	for _, j := range list {
 		jct, queue = append(jct, j.over-j.submitted), append(queue, j.started-j.submitted)
 	}
-	return Part{name, len(list), average(jct), atPart(jct, 0.99), atPart(queue, 0.95)}
+	return Part{Name: name, Jobs: len(list), JCTMean: average(jct), JCTP99: atPart(jct, 0.99), QueueP95: atPart(queue, 0.95)}
 }

@@ -104,6 +104,14 @@ func (c *checker) take(j *tracked, gpus []int, part int) {
 	}
 }
 
+// has is how many GPUs a job has, which may be a part of one.
+func (j *tracked) has() float64 {
+	if j.part > 0 {
+		return float64(len(j.gpus)) * j.asks.width()
+	}
+	return float64(len(j.gpus))
+}
+
 // takePart gives a job a part of a GPU.
 func (c *checker) takePart(j *tracked, gpu, part int) {
 	f, node := &c.forms[gpu], c.nodes[c.at[gpu]].Name

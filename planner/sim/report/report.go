@@ -39,6 +39,8 @@ type page struct {
 	Rows     [][]string
 	Against  []string
 	Compared [][]string
+	Tenants  []string
+	Queues   [][]string
 	Plots    []plotted
 	Pictures []picture
 }
@@ -61,6 +63,7 @@ func Write(dir string, in Input) error {
 	p := page{Input: in}
 	p.Head, p.Rows = table(in)
 	p.Against, p.Compared = compared(in)
+	p.Tenants, p.Queues = queues(in)
 	plots, err := plots(in)
 	if err != nil {
 		return err
@@ -109,6 +112,11 @@ func writeData(dir string, in Input) error {
 	}
 	if err := writeCSV(dir, "metrics.csv", []string{"policy", "seed", "metric", "value"}, metrics); err != nil {
 		return err
+	}
+	if header, rows := queueData(in); len(rows) > 0 {
+		if err := writeCSV(dir, "queues.csv", header, rows); err != nil {
+			return err
+		}
 	}
 	var jobs, time [][]string
 	for _, policy := range in.Policies {

@@ -60,3 +60,32 @@ func TestWrite(t *testing.T) {
 		t.Error("a report is written where none can be")
 	}
 }
+
+// Each queue has a row for each policy, the one with most jobs first, and means are
+// over the jobs of all seeds.
+func TestQueues(t *testing.T) {
+	part := func(name string, jobs int, wait, hours float64) sim.Part {
+		return sim.Part{Name: name, Jobs: jobs, QueueMean: wait, QueueP95: 2 * wait, JCTMean: 100 * wait, GPUHours: hours, FairnessMean: 0.5}
+	}
+	in := Input{Policies: []string{"p", "q"}, Results: []sim.Result{
+		{Policy: "p", Seed: 1, Metrics: sim.Metrics{Queues: []sim.Part{part("few", 1, 10, 5), part("many", 3, 20, 6)}}},
+		{Policy: "q", Seed: 1, Metrics: sim.Metrics{Queues: []sim.Part{part("many", 4, 30, 7)}}},
+		{Policy: "p", Seed: 2, Metrics: sim.Metrics{Queues: []sim.Part{part("many", 1, 40, 8)}}},
+	}}
+	_, rows := queues(in)
+	want := []string{"many p 2 7 25s 1m0s 41m40s 0.50", "many q 4 7 30s 1m0s 50m0s 0.50", "few p 1 5 10s 20s 16m40s 0.50"}
+	if len(rows) != len(want) {
+		t.Fatalf("rows %v: want %d", rows, len(want))
+	}
+	for i := range rows {
+		if got := strings.Join(rows[i], " "); got != want[i] {
+			t.Errorf("row %d: %s, want %s", i, got, want[i])
+		}
+	}
+	if _, rows := queueData(in); len(rows) != 4 {
+		t.Errorf("%d rows of data: want 4", len(rows))
+	}
+	if _, rows := queues(Input{Policies: []string{"p"}, Results: []sim.Result{{Policy: "p"}}}); len(rows) != 0 {
+		t.Errorf("rows without queues: %v", rows)
+	}
+}

@@ -260,7 +260,7 @@ func (a *app) ownPolicies(f *simFlags, c *sim.Comparison) error {
 			return err
 		}
 	}
-	c.Own = map[string]core.Policy{}
+	c.Own, c.HalfLives = map[string]core.Policy{}, map[string]time.Duration{}
 	for _, row := range f.policies {
 		name, _, _ := strings.Cut(row, "@")
 		if !strings.HasSuffix(name, ".hcl") {
@@ -274,7 +274,7 @@ func (a *app) ownPolicies(f *simFlags, c *sim.Comparison) error {
 		if err != nil {
 			return err
 		}
-		c.Own[name] = p.Policy
+		c.Own[name], c.HalfLives[name] = p.Policy, p.HalfLife
 	}
 	return nil
 }
