@@ -59,6 +59,7 @@ var layers = []layer{
 	{prefix: "planner/gateway", allowed: []string{"planner/core/model", "planner/taskcheck", "planner/gangspec", "planner/rewrite", "planner/record", "planner/httpapi"}},
 	{prefix: "planner/daemon", allowed: []string{"autoscaler/pool", "planner/", "driver/gangapi", "driver/rendezvous"}},
 	{prefix: "planner/sim/trace", allowed: nil},
+	{prefix: "planner/sim/bound", allowed: nil, stdOnly: true},
 	{prefix: "planner/sim/audit", allowed: nil, stdOnly: true},
 	{prefix: "planner/sim", allowed: []string{"autoscaler/pool", "planner/burstapi", "planner/core", "planner/history", "planner/purchases", "planner/sim", "planner/config"}},
 	{prefix: "planner/cmd", allowed: []string{"autoscaler/pool", "planner/", "internal/", "driver/gangapi", "driver/rendezvous", "driver/progress"}},

@@ -46,7 +46,9 @@ type Ask struct {
 	Min, Max int
 	Queue    string
 	Class    string
-	Model    string
+	// Interactive: somebody waits for its start, and has said so.
+	Interactive bool
+	Model       string
 	// Share is what part of its one GPU it needs, 0: all; Profile the MIG instance
 	// that it asks for.
 	Share   float64

@@ -65,6 +65,10 @@ func PolicyOf(name string) (core.Policy, error) {
 			p.Preempt.Enabled = true
 		case "defrag":
 			p.Defrag.Enabled = true
+		case "reserve":
+			p.Interactive.Classes, p.Interactive.ReserveShare = []string{interactiveClass}, interactiveShare
+		case "lend":
+			p.Interactive.Classes, p.Interactive.ReserveShare, p.Interactive.Lend = []string{interactiveClass}, interactiveShare, true
 		case "no-backfill":
 			p.Backfill.Mode = queue.BackfillOff
 		case "no-preempt":
@@ -74,11 +78,18 @@ func PolicyOf(name string) (core.Policy, error) {
 		case "no-passing":
 			p.Strict = true
 		default:
-			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, no-backfill, no-preempt, no-elastic or no-passing behind a +", ErrSetup, name, word)
+			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, reserve, lend, no-backfill, no-preempt, no-elastic or no-passing behind a +", ErrSetup, name, word)
 		}
 	}
 	return p, nil
 }
+
+// What +reserve and +lend mean: so large a part of the GPUs is kept for jobs of this
+// class.
+const (
+	interactiveClass = "interactive"
+	interactiveShare = 0.02
+)
 
 // minRun is for how long a gang runs at least before it gives way, as in the
 // planner's configuration unless it says otherwise.

@@ -187,7 +187,7 @@ func (r *run) submit(i int) error {
 	r.queue(j, 1)
 	r.log(i, EventSubmit, nil, 0)
 	r.ask(r.now)
-	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Model: j.Model, Share: j.Share, Profile: j.Profile})
+	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Interactive: j.interactive(), Model: j.Model, Share: j.Share, Profile: j.Profile})
 }
 
 func (r *run) finish(i int) error {

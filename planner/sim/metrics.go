@@ -184,7 +184,7 @@ func (o *Outcome) times(out *Metrics) {
 			again = append(again, j.again)
 		}
 		fairness = append(fairness, j.fairness(o.meter.gpus))
-		if j.GPUs == 1 && (j.Class == "interactive" || j.Class == "" && j.Duration <= interactiveMost) {
+		if j.interactive() {
 			interactive = append(interactive, j.first-j.Submit)
 		}
 	}
@@ -216,6 +216,11 @@ func (j *job) fairness(gpus int) float64 {
 	took := j.ended - j.Submit
 	jobs := max(1, j.presence/took)
 	return took / (j.Duration * max(1, j.Width()*jobs/float64(gpus)))
+}
+
+// interactive reports whether somebody waits for a job's start.
+func (j *job) interactive() bool {
+	return j.GPUs == 1 && (j.Class == interactiveClass || j.Class == "" && j.Duration <= interactiveMost)
 }
 
 // interactiveMost is up to how long a job of one GPU counts as interactive where

@@ -84,6 +84,9 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
 		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask), Usage: usageOf(&ask),
 	}
+	if ask.Interactive && p.policy.Interactive.Any() {
+		j.PriorityClass = interactiveClass
+	}
 	if ask.Deadline > 0 {
 		j.Deadline = clock(ask.Deadline)
 	}
@@ -144,7 +147,7 @@ func (p *planner) back(now float64, i int) {
 	ran := max(0, clock(now).Sub(j.Started))
 	j.Ran += ran
 	j.AttainedGPUs += ran.Seconds() * float64(gpusOf(j.Members))
-	j.State, j.Members, j.Started = model.StateQueued, nil, time.Time{}
+	j.State, j.Members, j.Started, j.Accounted = model.StateQueued, nil, time.Time{}, clock(now)
 	p.waiting++
 	p.put(i, j)
 }
@@ -222,6 +225,9 @@ func (p *planner) admit(now float64, d *model.Decision) Action {
 		}
 		p.put(i, j)
 		return Action{Act: Resize, Job: i, Pieces: p.pieces(j.Members), Reason: d.Reason}
+	}
+	if d.Forgets {
+		j.ForgottenGPUs, j.ForgottenRan = j.AttainedGPUs, j.Ran
 	}
 	j.State, j.Members, j.Started, j.Moving = model.StateRunning, slices.Clone(d.Members), clock(now), nil
 	p.waiting--

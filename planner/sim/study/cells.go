@@ -5,6 +5,7 @@ package study
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/caravan-sched/caravan/planner/sim"
 )
@@ -25,6 +26,8 @@ const (
 	caravan    = "caravan"
 	preempting = "caravan+preempt"
 	backfill   = "backfill"
+	// oracle is what the run times are worth: preempting, told them exactly.
+	oracle = "caravan+preempt@oracle"
 )
 
 // Compared are the policies of the comparison: the baselines, and then Caravan's
@@ -102,14 +105,17 @@ func Cells(quick bool) []Cell {
 	for _, s := range sizes {
 		add(KindHeadline, fmt.Sprintf("%d-%s", s.gpus, s.trace), func(c *Cell) {
 			c.GPUs, c.Trace, c.Days, c.Curves = s.gpus, s.trace, s.days, true
+			c.withOracle()
 		})
 		add(KindHeadline, fmt.Sprintf("%d-%s", s.gpus, synthetic), func(c *Cell) {
 			c.GPUs, c.Trace, c.Jobs = s.gpus, synthetic, s.synth
+			c.withOracle()
 		})
 	}
 	for _, trace := range others {
 		add(KindTraces, trace, func(c *Cell) {
 			c.GPUs, c.Trace = 256, trace
+			c.withOracle()
 			if quick {
 				c.Days = 20
 			}
@@ -142,6 +148,13 @@ func Cells(quick bool) []Cell {
 		})
 	}
 	return append(out, costCells(quick)...)
+}
+
+// withOracle adds the row of known run times, where that is soon played.
+func (c *Cell) withOracle() {
+	if c.GPUs <= 256 {
+		c.Policies = append(slices.Clone(c.Policies), oracle)
+	}
 }
 
 // ablations are the default policy and what is left of it without one part.

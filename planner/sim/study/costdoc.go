@@ -67,7 +67,7 @@ func (p *page) cost(all []Played) {
 }
 
 func (p *page) costCell(c *Played) {
-	p.say("**%s, load %g, %d seeds**\n", c.Cell.name(), c.Cell.Load, c.Cell.Seeds)
+	p.say("**%s, load %g, %s**\n", c.Cell.name(), c.Cell.Load, count(c.Cell.Seeds, "seed"))
 	head := []string{"fleet", "owned GPUs", "deadlines met", "wait P95", "bought GPU-h"}
 	for _, busy := range []string{"all hours", "busy hours"} {
 		for _, ratio := range priceRatios {
@@ -100,19 +100,11 @@ func (p *page) costCell(c *Played) {
 	}
 	for _, row := range []string{rowDemand, rowSpot} {
 		d, b := c.cheaper(row, cheaperRatio, false), c.cheaper(row, cheaperRatio, true)
-		is := "not reached"
-		if d.Mean >= cheaperWanted {
-			is = "reached"
-		}
-		p.say("- **Cost per run %s lower at a ratio of %d** (%s): %s by all hours owned, %s (%s to %s); by busy hours %s.", percent(cheaperWanted), cheaperRatio, row, is, percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean))
+		p.say("- **Cost per run %s lower at a ratio of %d** (%s): %s by all hours owned, %s (%s to %s); by busy hours %s.", percent(cheaperWanted), cheaperRatio, row, judge(d, cheaperWanted, false), percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean))
 	}
 	limit := bootTime.Seconds() + interval
-	wait := c.cost(rowDemand, func(x *Cost) float64 { return x.QueueP95 })
-	is := "not reached"
-	if wait <= limit {
-		is = "reached"
-	}
-	p.say("- **P95 wait at most boot time and a decision, %s**: %s, %s. Nodes are bought only when a deadline would be missed, so who has time waits.", span(limit), is, span(wait))
+	wait := sim.Of(c.costs(rowDemand, func(x *Cost) float64 { return x.QueueP95 }))
+	p.say("- **P95 wait at most boot time and a decision, %s**: %s, %s (%s to %s). Nodes are bought only when a deadline would be missed, so who has time waits.", span(limit), judge(wait, limit, true), span(wait.Mean), span(wait.Low), span(wait.High))
 	if saved, n := c.saved(); n > 0 {
 		p.say("- **Spot saves %s** (%s to %s) of what on demand alone costs, with %s of the deadlines met against %s. Published for deadlines: 27 to 84 %% (Wu et al., Can't Be Late, NSDI'24), on traces of spot markets with other prices.\n",
 			percent(saved.Mean), percent(saved.Low), percent(saved.High), percent(c.cost(rowSpot, func(x *Cost) float64 { return x.Met })), percent(c.cost(rowDemand, func(x *Cost) float64 { return x.Met })))

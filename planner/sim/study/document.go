@@ -129,9 +129,13 @@ func (p *page) comparison(c *Played) {
 	}
 	row := []string{"*bound*"}
 	for _, f := range figures {
-		if bound, there := boundOf[f.key]; there {
+		bound, there := boundOf[f.key]
+		switch {
+		case f.key == "jct_p99_s":
+			row = append(row, f.text(c.leastOf(alone)))
+		case there:
 			row = append(row, f.text(c.mean(c.Cell.Policies[0], bound)))
-		} else {
+		default:
 			row = append(row, "")
 		}
 	}

@@ -124,6 +124,25 @@ func over(list []Played, of func(*Played) (float64, bool)) (sim.Interval, int) {
 	return sim.Of(values), len(values)
 }
 
+// bySeed is a cell for each of its seeds.
+func (p *Played) bySeed() []Played {
+	out := make([]Played, p.Cell.Seeds)
+	for i := range p.Results {
+		r := &p.Results[i]
+		one := &out[r.Seed-1]
+		one.Cell, one.Results = p.Cell, append(one.Results, *r)
+	}
+	return out
+}
+
+// count is a number of things in words.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // kind are the cells of some kinds.
 func kind(all []Played, kinds ...string) []Played {
 	var out []Played

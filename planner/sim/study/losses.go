@@ -93,10 +93,7 @@ func (p *Played) losses(policy string) []loss {
 			continue
 		}
 		var found loss
-		for _, other := range p.Cell.Policies {
-			if slices.Contains(ours, other) {
-				continue
-			}
+		for _, other := range p.baselines() {
 			d := sim.Paired(p.values(policy, f.key), p.values(other, f.key))
 			base := p.mean(other, f.key)
 			if f.more {

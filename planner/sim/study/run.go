@@ -44,6 +44,9 @@ type Played struct {
 	Factors []float64 `json:"arrival_factors"`
 	// Curves are of the first seed, by policy.
 	Curves map[string]Curves `json:"curves,omitempty"`
+	// LeastP99 are bounds of the 99th percentile, by seed, where the policies are
+	// compared; see conditionSlack.
+	LeastP99 []sim.LeastP99 `json:"least_p99,omitempty"`
 	// Costs are of fleets, in a cell of KindCost.
 	Costs []Cost `json:"costs,omitempty"`
 }
@@ -205,6 +208,9 @@ func (o *Options) play(ctx context.Context, p *Played, c *sim.Comparison) error 
 				p.Curves[r.Policy] = curvesOf(r.Outcome, float64(p.Cell.GPUs))
 			}
 		}
+	}
+	if p.Cell.Kind == KindHeadline || p.Cell.Kind == KindTraces {
+		p.LeastP99 = least(results, o.Workers)
 	}
 	for i := range results {
 		results[i].Outcome = nil

@@ -1,0 +1,74 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// What the planner's record does for a job that is put back into the first queue
+// and for one that gave way, the simulator does too: the past is forgotten when it
+// is placed, and its rest begins when it stopped.
+func TestForgetsAndRests(t *testing.T) {
+	p := planned(t, small(t), core.Policy{Order: "las"}).(*planner)
+	if err := p.Submit(0, Ask{ID: "a", GPUs: 2}); err != nil {
+		t.Fatal(err)
+	}
+	members := []model.Member{{Group: "rest", Node: p.cluster.Nodes[0].ID, GPUs: []string{p.cluster.Nodes[0].GPUs[0].UUID, p.cluster.Nodes[0].GPUs[1].UUID}}}
+	d := model.Decision{Job: "00000000", Action: model.ActionAdmit, Members: members}
+	p.admit(10, &d)
+	if err := p.Left(70, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.Forgets = true
+	p.admit(600, &d)
+	type service struct {
+		Had, Forgotten       float64
+		Ran, ForgottenRan    time.Duration
+		Accounted, Submitted time.Time
+	}
+	j := p.jobs[0]
+	want := service{Had: 120, Forgotten: 120, Ran: time.Minute, ForgottenRan: time.Minute, Accounted: clock(70), Submitted: clock(0)}
+	if diff := cmp.Diff(want, service{j.AttainedGPUs, j.ForgottenGPUs, j.Ran, j.ForgottenRan, j.Accounted, j.Submitted}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A job of one GPU that somebody waits for starts at once on what is kept: it is
+// known by its class, or, where the trace has none, by what it runs.
+func TestKeepsForInteractiveJobs(t *testing.T) {
+	jobs := []trace.Job{
+		{ID: "long", Submit: 0, Duration: 9000, GPUs: 4}, {ID: "next", Submit: 0, Duration: 9000, GPUs: 4},
+		{ID: "quick", Submit: 100, Duration: 50, GPUs: 1}, {ID: "slow", Submit: 100, Duration: 5000, GPUs: 1},
+		{ID: "shell", Submit: 200, Duration: 5000, GPUs: 1, Class: "interactive"},
+	}
+	first := func(policy core.Policy) []float64 {
+		_, out := story(t, Setup{Cluster: small(t), Jobs: jobs, Scheduler: planned(t, small(t), policy)})
+		var at []float64
+		for _, id := range []string{"quick", "slow", "shell"} {
+			for i := range out.jobs {
+				if out.jobs[i].ID == id {
+					at = append(at, out.jobs[i].first)
+				}
+			}
+		}
+		return at
+	}
+	kept, err := PolicyOf("caravan+reserve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.Interactive.ReserveShare = 0.125 // one of eight GPUs, so that only one of the long ones runs
+	if diff := cmp.Diff([]float64{100, 100, 200}, first(kept)); diff != "" {
+		t.Errorf("with a GPU kept (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]float64{9000, 9000, 9000}, first(core.Policy{Order: queue.OrderCaravan})); diff != "" {
+		t.Errorf("without (-want +got):\n%s", diff)
+	}
+}
