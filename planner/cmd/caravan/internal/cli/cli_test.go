@@ -136,8 +136,11 @@ func TestCommands(t *testing.T) {
 			args:   []string{"run", "--detach", jobPath}, wantOut: []string{"registered"},
 		},
 		"run left to Nomad": {
-			change: func(f *fakePlanner) { delete(f.answers, "GET /caravan/v1/explain/default/train-gang") },
-			args:   []string{"run", jobPath}, wantOut: []string{"Caravan leaves this job to Nomad"},
+			change: func(f *fakePlanner) {
+				delete(f.answers, "GET /caravan/v1/explain/default/train-gang")
+				f.answers["POST /caravan/v1/plan"] = httpapi.PlanResult{}
+			},
+			args: []string{"run", jobPath}, wantOut: []string{"Caravan leaves this job to Nomad"},
 		},
 		"run at an address that is Nomad's own": {
 			change: func(f *fakePlanner) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,6 +41,9 @@ type fakePlanner struct {
 	tokens     map[string]bool
 	namespaces map[string]string
 }
+
+// errNotThere is answered with 404.
+var errNotThere = errors.New("not there")
 
 func newFakePlanner(t *testing.T) *fakePlanner {
 	t.Helper()
@@ -131,7 +135,13 @@ func (f *fakePlanner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.registered = append(f.registered, req)
 	}
 	if call, ok := answer.(func([]byte) (any, error)); ok {
-		if answer, err = call(body); err != nil {
+		answer, err = call(body)
+		if errors.Is(err, errNotThere) {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"error": "not there"}`)
+			return
+		}
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

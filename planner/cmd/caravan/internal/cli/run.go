@@ -19,6 +19,10 @@ import (
 // lookEvery is the time between two looks at a job that is waited for.
 const lookEvery = time.Second
 
+// unseenLooks is after how many looks a planner that takes a job for its own, and
+// has not seen it yet, is waited for no longer. The pauses between them grow.
+const unseenLooks = 10
+
 // registered is what `run` prints as JSON.
 type registered struct {
 	Namespace string   `json:"namespace"`
@@ -97,7 +101,7 @@ func (a *app) run(ctx context.Context, jf *jobFile, detach, wait bool) error {
 		Warnings: append(idle(job), lines(resp.Warnings)...), detached: detach,
 	}
 	if !detach {
-		if err := a.follow(ctx, planner, sub.nomad, &out, wait); err != nil {
+		if err := a.follow(ctx, planner, sub, &out, wait); err != nil {
 			return err
 		}
 		if out.Explain != nil && !a.json {
@@ -140,12 +144,21 @@ func mayReplace(ctx context.Context, planner *httpapi.Client, job *api.Job) erro
 
 // follow asks what was decided; with wait it looks until every member is
 // placed, or waiting is of no use.
-func (a *app) follow(ctx context.Context, planner *httpapi.Client, nomad *api.Client, out *registered, wait bool) error {
+func (a *app) follow(ctx context.Context, planner *httpapi.Client, sub *submission, out *registered, wait bool) error {
 	last := ""
-	for {
+	for looks := 1; ; looks++ {
 		e, err := planner.Explain(ctx, out.Namespace, out.Job)
 		if unknown(err) {
-			return a.gone(ctx, nomad, out)
+			if a.gone(ctx, planner, sub, out) {
+				return nil
+			}
+			if looks == unseenLooks {
+				return fmt.Errorf("the job is registered, but the planner has not seen it in Nomad yet; see what became of it with: caravan explain %s", render.Name(out.Namespace, out.Job))
+			}
+			if err := a.env.Sleep(ctx, time.Duration(looks)*lookEvery); err != nil {
+				return fmt.Errorf("stopped waiting; the job stays registered: %w", err)
+			}
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("the job is registered, but what was decided is not known: %w", err)
@@ -167,16 +180,21 @@ func (a *app) follow(ctx context.Context, planner *httpapi.Client, nomad *api.Cl
 }
 
 // gone settles what became of a job that the planner does not know: it has
-// ended, or is Nomad's.
-func (a *app) gone(ctx context.Context, nomad *api.Client, out *registered) error {
-	if e, ok := ended(ctx, nomad, out.Namespace, out.Job); ok {
+// ended, or is Nomad's. It returns false where the planner would manage it, and so
+// has only not seen it yet.
+func (a *app) gone(ctx context.Context, planner *httpapi.Client, sub *submission, out *registered) bool {
+	if e, ok := ended(ctx, sub.nomad, out.Namespace, out.Job); ok {
 		out.Explain = &e
-		return nil
+		return true
 	}
-	if out.Explain == nil {
-		out.Managed = new(false)
+	if out.Explain != nil {
+		return true // what was seen last stays the answer
 	}
-	return nil // what was seen last stays the answer
+	if p, err := planner.Plan(ctx, sub.job); err == nil && p.Managed {
+		return false
+	}
+	out.Managed = new(false)
+	return true
 }
 
 func (r registered) text(w io.Writer, s render.Style) error {

@@ -65,6 +65,30 @@ func TestRunJustAdmitted(t *testing.T) {
 	}
 }
 
+// A planner that has much to do may see a job later than its answer is due. It is
+// not taken for one that leaves the job to Nomad.
+func TestRunWaitsToBeSeen(t *testing.T) {
+	for name, never := range map[string]bool{"soon": false, "never": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlanner(t)
+			seen, looks := f.answers[explainTrain], 0
+			f.answers[explainTrain] = func([]byte) (any, error) {
+				if looks++; !never && looks > 4 {
+					return seen, nil
+				}
+				return nil, errNotThere
+			}
+			got := f.call(nil, jobFileText, "run", "--wait", "-")
+			switch {
+			case !never && (got.code != CodeOK || got.sleeps < 3 || !strings.Contains(got.out, "running, 2 of 2 members placed")):
+				t.Errorf("code %d after %d sleeps\n%s%s", got.code, got.sleeps, got.out, got.errOut)
+			case never && (got.code != CodeFailure || got.sleeps != unseenLooks-1 || !strings.Contains(got.errOut, "caravan explain train-gang")):
+				t.Errorf("code %d after %d sleeps\n%s%s", got.code, got.sleeps, got.out, got.errOut)
+			}
+		})
+	}
+}
+
 // What runs is not ended for a version that can never start.
 func TestRunReplacesNothingByTheHopeless(t *testing.T) {
 	job, err := jobhcl.Parse([]byte(jobFileText), "job.hcl", nil)
