@@ -41,6 +41,21 @@ func (c *cycle) reserve(j *model.Job, g *gang) (kept, bool) {
 	return k, true
 }
 
+// guessStart finds out when a gang could start that has no reservation, and notes
+// that as what is expected; nil if that is done for enough others.
+func (c *cycle) guessStart(j *model.Job, g *gang) *outlook {
+	a := c.openAhead()
+	if a.told >= c.policy.MaxForecasts() {
+		return nil
+	}
+	a.told++
+	o := a.foresee(j, g, who{foreseen: true})
+	for _, on := range o.claims {
+		a.book(on.node, booking{from: o.at, until: o.until(), claim: on.claim, foreseen: true, job: keyOf(j)})
+	}
+	return &o
+}
+
 // keepClear shows of a node, to those who do not end in time, what nobody else
 // needs later.
 func (c *cycle) keepClear(node int32) {

@@ -75,6 +75,11 @@ type cycle struct {
 	holding map[int32]holding
 	// starts is what this plan places or promises, with how long it runs.
 	starts []start
+	// postponed are those who have not kept yet what they are to keep, which is done
+	// while postponing is set; late counts those who have since.
+	postponed  []postponed
+	postponing bool
+	late       int
 	// ahead is the time to come; nil until somebody asks. opened is the version of
 	// the view of all at the beginning.
 	ahead  *ahead
@@ -278,9 +283,17 @@ func (c *cycle) domainAround(lo, hi int32) int32 {
 // placeUnit places a gang where nobody needs the room later, else where it ends in
 // time.
 func (c *cycle) placeUnit(g *gang) (place.Result, bool) {
-	if g.astray {
+	switch {
+	case g.astray:
 		return place.Result{}, false
+	case len(c.postponed) > 0:
+		return c.placeBehind(g)
 	}
+	return c.placeAmong(g)
+}
+
+// placeAmong places a gang among those who have kept what they are to keep.
+func (c *cycle) placeAmong(g *gang) (place.Result, bool) {
 	if c.ahead == nil || g.grown > 0 || g.queue == "" && !c.ahead.overlooks(g.runs) {
 		if r, ok := c.placeForGood(g); ok {
 			return r, true

@@ -334,20 +334,17 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	if !(w.forRoom || len(c.apart) > 0 && !w.never()) || w.detail.Code == codePreempting || g.grown > 0 || g.astray {
 		return
 	}
+	if len(c.postponed) > 0 {
+		return
+	}
 	a := c.openAhead()
 	o := g.outlook
 	if o == nil {
-		if most := c.policy.MaxForecasts(); a.told >= most {
-			if most > 0 {
+		if o = c.guessStart(j, g); o == nil {
+			if most := c.policy.MaxForecasts(); most > 0 {
 				w.detail.Basis = fmt.Sprintf("not estimated: it is for the first %d that wait", most)
 			}
 			return
-		}
-		a.told++
-		found := a.foresee(j, g, who{foreseen: true})
-		o = &found
-		for _, on := range o.claims {
-			a.book(on.node, booking{from: o.at, until: o.until(), claim: on.claim, foreseen: true, job: keyOf(j)})
 		}
 	}
 	w.detail.Basis = o.basis

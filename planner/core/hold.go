@@ -30,6 +30,8 @@ type kept struct {
 	in domainFit
 	// timed: from a time on, and until then others may use it who end before.
 	timed bool
+	// postponed: it is kept later.
+	postponed bool
 }
 
 // keep keeps nodes for a gang that waits: in the domain nearest to taking it,
@@ -39,8 +41,20 @@ type kept struct {
 // the gang gets its turn. Nothing is kept if the jobs ahead leave too little, nor
 // for a gang that runs already and would grow.
 func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
+	if why.code != "" || g.grown > 0 {
+		return kept{}
+	}
+	if c.postponing {
+		c.postponed = append(c.postponed, postponed{job: j, gang: g, why: why})
+		return kept{postponed: true}
+	}
+	return c.keepNow(j, g, why)
+}
+
+// keepNow does so at once.
+func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 	first := c.guaranteed[keyOf(j)] != nil
-	if why.code != "" || g.grown > 0 || c.hasBought(j) || c.standing(keyOf(j)).Passed && !first || len(c.holds) >= c.policy.Holds() && !first {
+	if c.hasBought(j) || c.standing(keyOf(j)).Passed && !first || len(c.holds) >= c.policy.Holds() && !first {
 		return kept{}
 	}
 	if c.policy.Backfills() || first {

@@ -22,6 +22,10 @@ func (p *Prepared) relist(old, now []*model.Job) {
 	if len(old)+len(now) > 0 {
 		p.wants = nil
 	}
+	for _, j := range old {
+		delete(p.entries, j)
+		delete(p.said, j)
+	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
 		p.pending, p.aged, p.some, p.shapes, p.timed = nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
 		return

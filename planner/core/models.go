@@ -200,6 +200,7 @@ func (c *cycle) settle(g *gang) {
 	if len(g.options) < 2 || g.astray {
 		return
 	}
+	c.catchUp(len(c.postponed))
 	truth, best, nearest, least := c.truth(), 0, -1, 3
 	for i := range g.options {
 		g.use(i)

@@ -67,6 +67,10 @@ type Prepared struct {
 	membersOn [][]jobMember
 	// named are, by node, the GPUs that were named last.
 	named []namedSet
+	// empty is, by node, what there is if nobody holds anything of it.
+	empty []topo.Row
+	// usable is what GPUs may be used; nil: to be counted again.
+	usable *usable
 	// held is, by node, what holders makes of these; ending whether it is known of
 	// any of them when it ends, and endings counts those nodes.
 	held    [][]holder
@@ -82,6 +86,10 @@ type Prepared struct {
 	// pending are the jobs to decide on, in order, as far as that depends on the
 	// jobs alone, and aged all jobs by age; nil: to be made again.
 	pending, aged []*model.Job
+	// entries are what disciplines see of jobs, but for what the time changes, and
+	// said what they have said of them.
+	entries map[*model.Job]*queue.Entry
+	said    map[*model.Job]queue.Said
 	// wants are the shapes of gangs that there are; nil: to be made again.
 	wants []place.Want
 	// shapes counts them; nil: to be made again.
@@ -179,13 +187,14 @@ func (p *Prepared) build(tree *topo.Tree) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.divides, p.scratch.ahead = map[int32]bool{}, nil
-	p.allocsOn, p.membersOn, p.held = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n)
+	p.allocsOn, p.membersOn, p.held, p.empty = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n), make([]topo.Row, n)
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed = make([]bool, n), 0, -1
 	p.openAccounts()
 	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
-	p.wants, p.shapes = nil, nil
+	p.wants, p.shapes, p.usable = nil, nil, nil
+	p.entries, p.said = map[*model.Job]*queue.Entry{}, map[*model.Job]queue.Said{}
 	for _, a := range p.allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
@@ -240,9 +249,9 @@ func gangOf(j *model.Job) model.Gang {
 	return j.Gang
 }
 
-// Terse leaves out of plans from now on why gangs wait and what they lack, which
-// nobody reads while a cluster is simulated. What is decided, and when gangs are
-// expected to start, is the same.
+// Terse leaves out of plans from now on why gangs wait, what they lack, and, as far
+// as nobody else's place hangs on it, what they keep and when they are expected to
+// start: nobody reads that while a cluster is simulated. What is decided is the same.
 func (p *Prepared) Terse() { p.terse = true }
 
 // Decide makes the plan for a moment. It changes nothing: to carry on from the
@@ -265,6 +274,7 @@ func (c *cycle) decide() *model.Plan {
 	c.setApart()
 	c.evict()
 	c.keepSpares()
+	c.postponing = c.mayPostpone()
 	c.work(c.comeBack(c.guaranteedFirst(c.promisedFirst(c.inOrder(list))), plan), plan)
 	c.settleMoves()
 	c.comeHome()

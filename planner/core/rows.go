@@ -37,10 +37,14 @@ func (p *Prepared) setRows(node int32) {
 		p.divides[node] = true
 	}
 	whole := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
-	empty := p.emptyRow(node)
+	empty := p.findEmptyRow(node)
 	calm, now := empty, empty
+	before := p.usableOf(node, &p.empty[node])
 	holders := p.findHolders(node)
-	p.held[node] = holders
+	p.held[node], p.empty[node] = holders, empty
+	if p.usable != nil && before != p.usableOf(node, &empty) {
+		p.usable = nil
+	}
 	p.setEnding(node)
 	for _, h := range holders {
 		take(&now, h)
@@ -55,7 +59,9 @@ func (p *Prepared) setRows(node int32) {
 }
 
 // emptyRow is a node as it would be if nobody held anything of it.
-func (p *Prepared) emptyRow(node int32) topo.Row {
+func (p *Prepared) emptyRow(node int32) topo.Row { return p.empty[node] }
+
+func (p *Prepared) findEmptyRow(node int32) topo.Row {
 	n := &p.tree.Nodes[node]
 	row := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
 	present := p.present[node]

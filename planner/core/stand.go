@@ -29,7 +29,7 @@ func (c *cycle) stand() {
 	if c.past == nil {
 		c.past = queue.NewPast(c.demands)
 	}
-	s := queue.Situation{Now: c.now, Past: c.past, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs))}
+	s := queue.Situation{Now: c.now, Past: c.past, Said: c.said, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs))}
 	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
 	c.stands = c.scratch.standings(len(c.jobs))
 	for _, j := range c.byAge() {
@@ -93,7 +93,33 @@ func (p *Prepared) byAge() []*model.Job {
 // entryOf is what a discipline sees of a job; false if nothing is to be decided
 // on it and it does not run.
 func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
-	e := queue.Entry{Job: j, Priority: c.queueTree().Priority(j), Waiting: waits(j), Attained: j.AttainedGPUs, Ran: j.Ran}
+	known, ok := c.entries[j]
+	if !ok {
+		if known = c.lastingEntry(j); lasts(j) {
+			c.entries[j] = known
+		}
+	}
+	e := *known
+	e.Priority = c.queueTree().Priority(j)
+	if len(j.Groups) == 1 && j.Groups[0].Max > 0 {
+		e.Speed = c.speedOf(j)
+	}
+	c.times(&e)
+	return e, e.Running || j.State == model.StateQueued && j.Hold == ""
+}
+
+// lasts reports whether a job's entry hangs on nothing but the job: not on allocations,
+// which come and go.
+func lasts(j *model.Job) bool {
+	if !holdsMembers(j) {
+		return j.State == model.StateQueued
+	}
+	return slices.ContainsFunc(j.Members, func(m model.Member) bool { return !m.Ended && len(m.GPUs) > 0 })
+}
+
+// lastingEntry is what of it stays as it is for as long as the job does.
+func (c *cycle) lastingEntry(j *model.Job) *queue.Entry {
+	e := queue.Entry{Job: j, Waiting: waits(j), Attained: j.AttainedGPUs, Ran: j.Ran}
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		each := askedGPUs(g)
@@ -107,15 +133,13 @@ func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
 	}
 	if len(j.Groups) == 1 && j.Groups[0].Max > 0 {
 		e.Min, e.Max = max(1, j.Groups[0].Min), j.Groups[0].Max
-		e.Speed = c.speedOf(j)
 	}
 	e.Members, e.Held = c.inPlace(j)
 	e.Running = e.Members > 0
 	if e.Running {
 		e.Model = c.modelOf(j)
 	}
-	c.times(&e)
-	return e, e.Running || j.State == model.StateQueued && j.Hold == ""
+	return &e
 }
 
 // inPlace counts a job's members that have places, and the GPUs there.

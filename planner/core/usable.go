@@ -8,25 +8,20 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // usableGPUs counts the healthy GPUs of the nodes that may be used, but for what
 // something holds that is not managed; all of them, the most of one node, and by
 // model.
 func (c *cycle) usableGPUs() (all, largest int, models []queue.ModelGPUs) {
+	if u := c.usable; u != nil {
+		return u.all, u.largest, u.models
+	}
 	byModel := map[string]int{}
 	state := c.views[viewEmpty].State
 	for node := range int32(state.Len()) {
-		r := state.Row(node)
-		if r.Closed {
-			continue
-		}
-		gpus := r.GPUs
-		for _, h := range c.holders(node) {
-			if h.of == nil && !h.lost && (h.on == nil || !h.on.Stopping) {
-				gpus &^= h.gpus
-			}
-		}
+		gpus := c.usableOf(node, state.Row(node))
 		largest = max(largest, bits.OnesCount64(gpus))
 		for _, g := range c.tree.Nodes[node].Groups {
 			if n := bits.OnesCount64(gpus & g.Mask); n > 0 {
@@ -38,7 +33,31 @@ func (c *cycle) usableGPUs() (all, largest int, models []queue.ModelGPUs) {
 	for _, name := range slices.Sorted(maps.Keys(byModel)) {
 		models = append(models, queue.ModelGPUs{Name: name, GPUs: byModel[name]})
 	}
+	if len(c.bought) == 0 { // which are closed to some
+		c.usable = &usable{all, largest, models}
+	}
 	return all, largest, models
+}
+
+// usable is what usableGPUs has found.
+type usable struct {
+	all, largest int
+	models       []queue.ModelGPUs
+}
+
+// usableOf are the GPUs of a node that may be used and that nothing holds that is
+// not managed, where row is the node as it would be if nobody held anything of it.
+func (p *Prepared) usableOf(node int32, row *topo.Row) uint64 {
+	if row.Closed {
+		return 0
+	}
+	gpus := row.GPUs
+	for _, h := range p.held[node] {
+		if h.of == nil && !h.lost && (h.on == nil || !h.on.Stopping) {
+			gpus &^= h.gpus
+		}
+	}
+	return gpus
 }
 
 // modelOf is the model of the GPUs that a job's members have, that of its first

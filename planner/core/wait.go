@@ -15,8 +15,10 @@ type wait struct {
 	// forRoom: it waits for room that others hold, so it may keep nodes, and in
 	// a strict queue nobody passes it.
 	forRoom bool
-	detail  model.Detail
-	reason  string
+	// postponed: what it keeps is found out when somebody wants to know.
+	postponed bool
+	detail    model.Detail
+	reason    string
 }
 
 // never reports whether it does not help to wait.
@@ -82,23 +84,41 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	plain = plain && !c.mayPreempt(j, g) && !c.triesShort(j, g)
 	beside := c.notBefore(g)
 	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.beside == beside {
+		c.postponeToo(j, g, key, a.wait)
 		return a.wait
 	}
-	if s, cl := c.shares[key], c.claims[key]; plain && s.known && s.epoch == c.epoch && s.node == cl.node && cl.left > 0 {
-		cl.left--
-		c.claims[key] = cl
-		return s.wait
+	if len(c.postponed) == 0 && plain {
+		if s, ok := c.shareAnswer(key); ok {
+			return s
+		}
 	}
-	epoch := c.epoch
+	epoch, alone := c.epoch, len(c.holds)+len(c.postponed) == 0
 	w := c.explainAnew(j, g)
+	if plain && w.postponed {
+		last := &c.postponed[len(c.postponed)-1]
+		last.plain, last.key, last.wait = true, key, w
+	}
 	switch {
 	case !plain:
+	case w.postponed && alone: // those behind it are told that somebody is ahead
 	case w.detail.Held == nil:
 		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w, beside: beside}
 	case epoch == c.epoch: // it shares what is kept already
 		c.shares[key] = sharedWait{waitAnswer{epoch: epoch, known: true, wait: w}, c.claims[key].node}
 	}
 	return w
+}
+
+// shareAnswer is what a member is told that shares what its like keeps already, if
+// there is a part of it left.
+func (c *cycle) shareAnswer(key possibleKey) (wait, bool) {
+	s, cl := c.shares[key], c.claims[key]
+	if !s.known || s.epoch != c.epoch || s.node != cl.node || cl.left <= 0 {
+		return wait{}, false
+	}
+	cl.left--
+	c.claims[key] = cl
+	return s.wait, true
 }
 
 func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
@@ -149,22 +169,23 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 		}
 		return w
 	}
-	if len(c.holds) > 0 && c.placeable(truth, g) {
+	if c.behind(g) {
 		w.detail.Code, w.reason, w.forRoom = codeBehind, c.behindReason(g), g.grown == 0
 		if c.policy.Backfills() {
-			w.detail.Held = c.nodeIDs(c.keep(j, g, why).nodes)
+			kept := c.keep(j, g, why)
+			w.detail.Held, w.postponed = c.nodeIDs(kept.nodes), kept.postponed
 		}
 		return w
 	}
 	w.detail.Code = codeNoCapacity
-	if c.fitsApart(truth, g) {
+	if c.fitsApart(c.truth(), g) {
 		w.detail.Code = codeNoDomain
 	}
 	if w.forRoom {
 		c.findUnblock(j, g)
 	}
 	kept := c.keep(j, g, why)
-	w.detail.Held = c.nodeIDs(kept.nodes)
+	w.detail.Held, w.postponed = c.nodeIDs(kept.nodes), kept.postponed
 	if c.terse {
 		return w
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
 // The order that combines the others, and is the default. Within a priority:
@@ -169,12 +171,35 @@ func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
 	}
 	st := Standing{Key: kindSpan*float64(kind) + max(-maxSeconds, min(within, maxSeconds))}
 	if e.Waiting {
-		st.Why = c.words(e, kind, left, e.Job.Submitted.Add(seconds(wait)+e.Ran))
+		about := Said{short: c.Short, kind: kind, left: left, ran: e.Ran, due: e.Job.Submitted.Add(seconds(wait) + e.Ran), estimate: e.Left}
+		st.Why = about.again(e.Job, s.Said, func() string { return c.words(e, kind, left, about.due) })
 		if !guess.any {
 			st.Why = "nobody has said how long it runs, so the oldest goes first"
 		}
 	}
 	return st
+}
+
+// Said is where a job that waits was said to stand, and on what grounds.
+type Said struct {
+	short, ran time.Duration
+	kind       int
+	left       float64
+	due        time.Time
+	estimate   Estimate
+	text       string
+}
+
+// again is what was said of a job on the same grounds, else what words say now.
+func (a *Said) again(j *model.Job, said map[*model.Job]Said, words func() string) string {
+	known, again := said[j]
+	if a.text = known.text; again && *a == known {
+		return a.text
+	}
+	if a.text = words(); said != nil {
+		said[j] = *a
+	}
+	return a.text
 }
 
 // words say where a job stands that waits.

@@ -37,6 +37,9 @@ type Situation struct {
 	Rooms []Room
 	// Past is how many GPU-seconds jobs have had in all that have ended.
 	Past *Past
+	// Said is what was said of jobs before, so that the same need not be put into
+	// words again; nil remembers nothing.
+	Said map[*model.Job]Said
 }
 
 // ModelGPUs is a number of GPUs of one model.
