@@ -95,7 +95,7 @@ func (p *Prepared) byAge() []*model.Job {
 func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
 	known, ok := c.entries[j]
 	if !ok {
-		if known = c.lastingEntry(j); lasts(j) {
+		if known = c.lastingEntry(j); lasts(j) && c.entries != nil {
 			c.entries[j] = known
 		}
 	}
