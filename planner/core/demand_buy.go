@@ -116,7 +116,7 @@ func (b *buyer) own(j *model.Job) *model.Purchase {
 
 func (b *buyer) tellOwn(d *model.Decision, p *model.Purchase) {
 	u, pool := b.uses[p.ID], b.c.poolOf(p.Pool)
-	choice := &model.BurstChoice{Buys: true, Purchase: p.ID, Budget: -1}
+	choice := &model.BurstChoice{Buys: true, Purchase: p.ID, Budget: -1, Currency: b.c.burst.Currency}
 	switch ready := b.readyCount(p, b.nodes[p.ID], pool); u.State {
 	case model.PurchasePresent:
 		choice.Why = fmt.Sprintf("its %s of pool %s are ready (purchase %s)", plural(p.Nodes, "node"), p.Pool, p.ID)
@@ -380,7 +380,7 @@ func (b *buyer) money(x float64) string {
 
 // tell is a choice as the plan has it.
 func (b *buyer) tell(g *burst.Gang, choice *burst.Choice) *model.BurstChoice {
-	out := &model.BurstChoice{Budget: g.Budget, Why: choice.Why}
+	out := &model.BurstChoice{Budget: g.Budget, Currency: b.c.burst.Currency, Why: choice.Why}
 	if g.HomeKnown {
 		out.Home = b.c.now.Add(g.HomeEnd)
 	}

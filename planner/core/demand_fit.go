@@ -55,10 +55,10 @@ func (c *cycle) findNodesFor(pool *model.BuyPool, j *model.Job) fit {
 	low := max(1, (asked+each-1)/each)
 	high := min(pool.Quota, max(low, members))
 	if low > high {
-		return fit{why: fmt.Sprintf("it needs %d nodes at least, and the quota is %d", low, pool.Quota)}
+		return fit{why: fmt.Sprintf("it needs %d nodes at least, and the quota is %d (quota in the pools file)", low, pool.Quota)}
 	}
 	if why := c.misfit(pool, high, j); why != "" {
-		return fit{why: why}
+		return fit{why: why + remedies(pool, j)}
 	}
 	for range maxFitTries {
 		if low >= high {
@@ -83,7 +83,7 @@ func (c *cycle) misfit(pool *model.BuyPool, n int, jobs ...*model.Job) string {
 	}
 	for _, j := range jobs {
 		if region := s.Nodes[0].Levels[model.LevelRegion]; len(j.Regions) > 0 && !slices.Contains(j.Regions, region) {
-			return fmt.Sprintf("it is in region %q, and caravan_regions names others", region)
+			return fmt.Sprintf("it is in region %q, and caravan_regions names others: add it there", region)
 		}
 		alone := *j
 		alone.State, alone.Members, alone.Hold, alone.RetryAfter, alone.Queue = model.StateQueued, nil, "", time.Time{}, ""

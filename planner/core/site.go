@@ -212,9 +212,17 @@ func (c *cycle) setOwn(j *model.Job, closed bool) {
 
 // hasBought reports whether nodes were bought for a job that are still to come, or
 // to be used: then it keeps no others.
-func (c *cycle) hasBought(j *model.Job) bool {
+func (c *cycle) hasBought(j *model.Job) bool { return c.boughtFor(j) != nil }
+
+// boughtFor is the purchase that is still to come for a job, or to be used; nil if
+// there is none.
+func (c *cycle) boughtFor(j *model.Job) *model.Purchase {
 	name := model.JobName{Namespace: j.Namespace, ID: j.ID}
-	return slices.ContainsFunc(c.burst.Bought, func(p model.Purchase) bool { return p.For == name && p.Open() && p.Started.IsZero() })
+	at := slices.IndexFunc(c.burst.Bought, func(p model.Purchase) bool { return p.For == name && p.Open() && p.Started.IsZero() })
+	if at < 0 {
+		return nil
+	}
+	return &c.burst.Bought[at]
 }
 
 // setBurst takes over where nodes can be bought.

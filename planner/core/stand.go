@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
@@ -250,6 +251,10 @@ func (c *cycle) tellStanding(t *turn) {
 	standing := *c.standing(keyOf(t.job))
 	if c.policy.Interactive.Is(t.job) {
 		standing.Why = "interactive, so it goes first"
+	}
+	if p := c.boughtFor(t.job); p != nil && standing.Why != "" && !t.job.Deadline.IsZero() {
+		// Whether those that are here become free in time does not matter to it.
+		standing.Why = fmt.Sprintf("its deadline of %s is for the %s of pool %s that were bought for it (purchase %s)", t.job.Deadline.UTC().Format(time.RFC3339), plural(p.Nodes, "node"), p.Pool, p.ID)
 	}
 	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
 	t.d.Forgets = standing.Forgets && t.d.Action == model.ActionAdmit

@@ -22,13 +22,15 @@ type buying struct {
 	orders   []order
 	returned []returned
 	leaving  map[string]bool
+	// said is what was last said of those that wait, by job.
+	said map[string]string
 }
 
 func newBuying(c *Cluster, policy core.Policy) *buying {
 	if len(c.Burst.Pools) == 0 {
 		return nil
 	}
-	return &buying{pools: c.Burst, policy: policy.Burst.WithDefaults(), book: &purchases.Book{}, known: map[string]bool{}, leaving: map[string]bool{}}
+	return &buying{pools: c.Burst, policy: policy.Burst.WithDefaults(), book: &purchases.Book{}, known: map[string]bool{}, leaving: map[string]bool{}, said: map[string]string{}}
 }
 
 // lookEvery is how often is looked at purchases at least, in seconds.
@@ -48,6 +50,11 @@ func (p *planner) buy(now float64, plan *model.Plan) []Action {
 	b := p.buying
 	if b == nil {
 		return nil
+	}
+	for i := range plan.Decisions {
+		if d := &plan.Decisions[i]; d.Action == model.ActionWait && d.Detail.Burst != nil {
+			b.said[d.Job] = d.Detail.Burst.Why
+		}
 	}
 	s := &model.Snapshot{Now: clock(now), Nodes: b.nodes, Burst: b.pools}
 	named := func(id string) {
@@ -193,6 +200,14 @@ func (p *planner) Spent(now float64) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// Why implements buyer.
+func (p *planner) Why(job int) string {
+	if p.buying == nil || p.jobs[job] == nil {
+		return ""
+	}
+	return p.buying.said[p.jobs[job].ID]
 }
 
 // noteKnown remembers which bought nodes the core has been told of.

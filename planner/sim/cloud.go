@@ -23,6 +23,8 @@ type buyer interface {
 	Gone(now float64, name string, victims []int) error
 	// Spent is what all purchases have cost up to a time.
 	Spent(now float64) float64
+	// Why is what was last said of a job that waits, in words.
+	Why(job int) string
 }
 
 // order is a purchase to be carried out.

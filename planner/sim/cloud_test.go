@@ -138,3 +138,22 @@ func TestSimulatedPurchasesHoldTogether(t *testing.T) {
 		}
 	})
 }
+
+// A job that fits on bought nodes only, which a budget forbids: the others are done,
+// and it is counted as unfinished, with the reason.
+func TestSimulatedBudgetForbids(t *testing.T) {
+	jobs := []trace.Job{
+		{ID: "a", Submit: 0, Duration: hour, GPUs: 4},
+		{ID: "m", Submit: 60, Duration: 2 * hour, GPUs: 8, Deadline: 9 * hour},
+		{ID: "b", Submit: 120, Duration: hour, GPUs: 4},
+	}
+	policy := core.Policy{Order: "fifo", Burst: burst.Policy{Default: model.BurstAllow, WaitOver: time.Hour, MaxPricePerHour: 15}}
+	out, _ := bought(t, pools(2, 0), policy, jobs, 1)
+	m, left := out.Metrics(), out.Unfinished()
+	if m.Unfinished != 1 || len(left) != 1 || left[0].Job != "m" || !strings.Contains(left[0].Why, "at most 15.00 EUR may be spent (burst.max_price_per_hour)") {
+		t.Errorf("unfinished are %d, %+v; want m, with the budget", m.Unfinished, left)
+	}
+	if len(out.Done()) != 2 || m.MakespanS > 3*hour || m.JCTMean < 0 || m.Deadlines != 1 || m.DeadlinesMet != 0 {
+		t.Errorf("%d done in %g s, mean %g s, %d deadlines, %g met", len(out.Done()), m.MakespanS, m.JCTMean, m.Deadlines, m.DeadlinesMet)
+	}
+}

@@ -61,6 +61,10 @@ type run struct {
 	allocated, busy int
 	// idle counts the decisions in a row that left the cluster empty.
 	idle int
+	// quiet is since when nothing happens although nodes can be bought, never if
+	// something does; stuck says that it has been so for maxQuiet.
+	quiet float64
+	stuck bool
 	// holders are the jobs by node.
 	holders []map[int]bool
 	down    []bool
@@ -75,7 +79,7 @@ type run struct {
 
 // Run plays a setup until all jobs are done.
 func Run(ctx context.Context, s Setup) (*Outcome, error) {
-	r := &run{Setup: s, jobs: make([]job, len(s.Jobs)), ledger: newLedger(&s.Cluster), parts: newParts(&s.Cluster), planned: never, decided: -s.Interval, open: len(s.Jobs),
+	r := &run{Setup: s, jobs: make([]job, len(s.Jobs)), ledger: newLedger(&s.Cluster), parts: newParts(&s.Cluster), planned: never, quiet: never, decided: -s.Interval, open: len(s.Jobs),
 		holders: make([]map[int]bool, len(s.Cluster.Nodes)), down: make([]bool, len(s.Cluster.Nodes)), rng: rand.New(rand.NewPCG(s.Seed, 0xfa11))}
 	if r.Speed == nil {
 		r.Speed = Even{}
@@ -108,7 +112,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		row += len(s.Cluster.Nodes[i].GPUs)
 	}
 	r.meter.gpus = s.Cluster.GPUs
-	for r.open > 0 {
+	for r.open > 0 && !r.stuck {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -321,6 +325,7 @@ func (r *run) decide() error {
 	if again > 0 {
 		r.ask(again)
 	}
+	r.watchQuiet(len(actions))
 	if r.idle++; len(actions) > 0 || r.allocated > 0 || r.cloud != nil || slices.Contains(r.down, true) {
 		r.idle = 0
 	}
@@ -352,7 +357,11 @@ func (r *run) outcome() *Outcome {
 	if r.cloud != nil {
 		bought = r.Scheduler.(buyer).Spent(r.now)
 	}
-	return &Outcome{bought: bought, jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, renting: r.gauges.renting, cluster: r.Cluster, end: r.now, samples: r.series.list, spans: r.spans}
+	end := r.now
+	if r.stuck {
+		end = r.quiet
+	}
+	return &Outcome{bought: bought, unfinished: r.unfinished(), jobs: r.jobs, meter: r.meter, useless: r.gauges.useless, renting: r.gauges.renting, cluster: r.Cluster, end: end, samples: r.series.list, spans: r.spans}
 }
 
 func (r *run) nodesOf(pieces []Piece) int {

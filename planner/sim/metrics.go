@@ -108,14 +108,26 @@ type Outcome struct {
 	spans   []Span
 	// bought is what bought nodes have cost.
 	bought float64
+	// unfinished are the jobs that would wait for ever.
+	unfinished []Unfinished
 }
+
+// Unfinished is a job that would wait for ever, and what the planner says of that.
+type Unfinished struct {
+	Job string `json:"job"`
+	Why string `json:"why"`
+}
+
+// Unfinished are the jobs that would wait for ever, in the order of submission:
+// they run on bought nodes only, and nothing is bought for them.
+func (o *Outcome) Unfinished() []Unfinished { return o.unfinished }
 
 // cohort are the jobs whose completion times count: those submitted in the
 // middle half of [0, T], when the cluster is neither filling nor draining.
 func (o *Outcome) cohort() []*job {
 	var out []*job
 	for i := range o.jobs {
-		if at := o.jobs[i].Submit; 0.25*o.meter.horizon <= at && at <= 0.75*o.meter.horizon {
+		if at := o.jobs[i].Submit; o.jobs[i].phase == done && 0.25*o.meter.horizon <= at && at <= 0.75*o.meter.horizon {
 			out = append(out, &o.jobs[i])
 		}
 	}

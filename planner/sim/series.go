@@ -81,16 +81,17 @@ type Done struct {
 	Cohort bool
 }
 
-// Done lists what came of all jobs, in the order of submission.
+// Done lists what came of all jobs that were done, in the order of submission.
 func (o *Outcome) Done() []Done {
 	in := map[*job]bool{}
 	for _, j := range o.cohort() {
 		in[j] = true
 	}
-	out := make([]Done, len(o.jobs))
+	out := make([]Done, 0, len(o.jobs))
 	for i := range o.jobs {
-		j := &o.jobs[i]
-		out[i] = Done{j.ID, j.Queue, j.Class, j.GPUs, j.Submit, j.first, j.ended, j.Duration, j.stops, in[j]}
+		if j := &o.jobs[i]; j.phase == done {
+			out = append(out, Done{j.ID, j.Queue, j.Class, j.GPUs, j.Submit, j.first, j.ended, j.Duration, j.stops, in[j]})
+		}
 	}
 	return out
 }

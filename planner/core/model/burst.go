@@ -244,8 +244,10 @@ type BurstChoice struct {
 	Home time.Time `json:"home,omitzero"`
 	// Offers are what could be bought, the best first.
 	Offers []BurstOffer `json:"offers,omitempty"`
-	// Budget is what may still be spent on it, -1: there is no limit.
-	Budget float64 `json:"budget"`
+	// Budget is what may still be spent on it, -1: there is no limit. Currency is what
+	// it and all costs are in, for people.
+	Budget   float64 `json:"budget"`
+	Currency string  `json:"currency,omitempty"`
 	// Again is when the answer may be another one.
 	Again time.Time `json:"again,omitzero"`
 	// Why is a sentence for people.

@@ -176,6 +176,9 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	if err := a.prepared(&c, &out.Setup); err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
+	if err := a.unfinished(results); err != nil {
+		return err
+	}
 	if f.report != "" {
 		if err := report.Write(f.report, f.reportInput(&out)); err != nil {
 			return err
@@ -189,6 +192,21 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		}
 		return render.Simulated(w, s, f.policies, results)
 	})
+}
+
+// unfinished says which jobs would wait for ever, and why.
+func (a *app) unfinished(results []sim.Result) error {
+	for i := range results {
+		r := &results[i]
+		if r.Outcome == nil || len(r.Outcome.Unfinished()) == 0 {
+			continue
+		}
+		left := r.Outcome.Unfinished()
+		if _, err := fmt.Fprintf(a.env.Stderr, "%s, seed %d: jobs that would wait for ever: %d; the first is %s: %s\n", r.Policy, r.Seed, len(left), left[0].Job, left[0].Why); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // simulationFailed tells a simulation that failed from one that was stopped.

@@ -25,7 +25,7 @@ func Pools(w io.Writer, s Style, a burstapi.Answer) error {
 	doubts := newGrid("IN DOUBT", "PURCHASE", "SINCE", "WHY")
 	for i := range a.Pools {
 		p := &a.Pools[i]
-		pools.add(p.Name, strconv.Itoa(p.Wanted), strconv.Itoa(p.Present), strconv.Itoa(p.Coming), price(p.PricePerNodeHour, p.Currency), p.Why)
+		pools.add(p.Name, strconv.Itoa(p.Wanted), strconv.Itoa(p.Present), strconv.Itoa(p.Coming), nodePrice(p), p.Why)
 		for k := range p.Purchases {
 			o := &p.Purchases[k]
 			purchases.add(o.ID, o.Gang, strconv.Itoa(o.Nodes), string(o.Market), price(o.PricePerNodeHour, p.Currency), price(o.CostEstimate, p.Currency), s.state(string(o.State)), moment(o.ExpectBy), o.Why)
@@ -60,6 +60,28 @@ func Pools(w io.Writer, s Style, a burstapi.Answer) error {
 	return nil
 }
 
+// nodePrice is what a node of a pool costs in an hour: what was bought, or else what
+// one on demand would.
+func nodePrice(p *burstapi.Pool) string {
+	var least, most float64
+	for i := range p.Purchases {
+		switch o := &p.Purchases[i]; {
+		case o.State == burstapi.Failed || o.Nodes == 0:
+		case least == 0:
+			least, most = o.PricePerNodeHour, o.PricePerNodeHour
+		default:
+			least, most = min(least, o.PricePerNodeHour), max(most, o.PricePerNodeHour)
+		}
+	}
+	switch {
+	case least == 0:
+		return price(p.PricePerNodeHour, p.Currency)
+	case least < most:
+		return price(least, "") + " to " + price(most, p.Currency)
+	}
+	return price(least, p.Currency)
+}
+
 func price(x float64, currency string) string {
 	if x == 0 {
 		return "-"
@@ -85,7 +107,7 @@ func burst(w io.Writer, c *model.BurstChoice) error {
 		if o.Shares != "" {
 			from = "purchase " + o.Shares
 		}
-		g.add(from, strconv.Itoa(o.Nodes), moment(o.Start), moment(o.End), price(o.Cost, ""), o.Against)
+		g.add(from, strconv.Itoa(o.Nodes), moment(o.Start), moment(o.End), price(o.Cost, c.Currency), o.Against)
 	}
 	return g.write(w, "  ")
 }

@@ -35,10 +35,10 @@ func TestPools(t *testing.T) {
 
 func TestBurstOffers(t *testing.T) {
 	var b strings.Builder
-	if err := burst(&b, &model.BurstChoice{Offers: []model.BurstOffer{{Pool: "eu", Market: "spot", Nodes: 2, Cost: 17.322}, {Shares: "eu-1", Nodes: 2, Against: "too late"}}}); err != nil {
+	if err := burst(&b, &model.BurstChoice{Currency: "EUR", Offers: []model.BurstOffer{{Pool: "eu", Market: "spot", Nodes: 2, Cost: 17.322}, {Shares: "eu-1", Nodes: 2, Against: "too late"}}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"eu spot", "17.32", "purchase eu-1", "too late"} {
+	for _, want := range []string{"eu spot", "17.32 EUR", "purchase eu-1", "too late"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("wrote %q, want %q", b.String(), want)
 		}
@@ -46,5 +46,26 @@ func TestBurstOffers(t *testing.T) {
 	b.Reset()
 	if err := burst(&b, nil); err != nil || b.Len() > 0 {
 		t.Errorf("wrote %q of nothing", b.String())
+	}
+}
+
+// A pool's row has the price of what was bought, and without that the one on demand.
+func TestNodePrice(t *testing.T) {
+	bought := func(price float64, state burstapi.State) burstapi.Purchase {
+		return burstapi.Purchase{Nodes: 1, PricePerNodeHour: price, State: state}
+	}
+	tests := map[string]struct {
+		purchases []burstapi.Purchase
+		want      string
+	}{
+		"nothing":   {nil, "8.00 EUR"},
+		"spot":      {[]burstapi.Purchase{bought(3, burstapi.Coming)}, "3.00 EUR"},
+		"both":      {[]burstapi.Purchase{bought(8, burstapi.Present), bought(3, burstapi.Wanted)}, "3.00 to 8.00 EUR"},
+		"it failed": {[]burstapi.Purchase{bought(3, burstapi.Failed)}, "8.00 EUR"},
+	}
+	for name, test := range tests {
+		if got := nodePrice(&burstapi.Pool{PricePerNodeHour: 8, Currency: "EUR", Purchases: test.purchases}); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
