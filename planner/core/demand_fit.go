@@ -58,7 +58,7 @@ func (c *cycle) findNodesFor(pool *model.BuyPool, j *model.Job) fit {
 		return fit{why: fmt.Sprintf("it needs %d nodes at least, and the quota is %d (quota in the pools file)", low, pool.Quota)}
 	}
 	if why := c.misfit(pool, high, j); why != "" {
-		return fit{why: why + remedies(pool, j)}
+		return fit{why: why + poolKeys(pool, j)}
 	}
 	for range maxFitTries {
 		if low >= high {

@@ -9,12 +9,12 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// maxRemedies is how many keys a reason names.
-const maxRemedies = 4
+// maxPoolKeys is how many keys a reason names.
+const maxPoolKeys = 4
 
-// remedies name the keys by which a job does not fit on a pool's nodes, each with a
+// poolKeys name the keys by which a job does not fit on a pool's nodes, each with a
 // value that would do: of the pool's node block, or of the job.
-func remedies(pool *model.BuyPool, j *model.Job) string {
+func poolKeys(pool *model.BuyPool, j *model.Job) string {
 	var out []string
 	add := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(out, text) {
@@ -53,8 +53,8 @@ func remedies(pool *model.BuyPool, j *model.Job) string {
 	if len(out) == 0 {
 		return ""
 	}
-	if more := len(out) - maxRemedies; more > 0 {
-		out = append(out[:maxRemedies], fmt.Sprintf("%d more", more))
+	if more := len(out) - maxPoolKeys; more > 0 {
+		out = append(out[:maxPoolKeys], fmt.Sprintf("%d more", more))
 	}
 	return "; in pool " + pool.Name + "'s node block it would take " + strings.Join(out, ", ")
 }

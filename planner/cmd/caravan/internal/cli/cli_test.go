@@ -82,7 +82,7 @@ func TestCommands(t *testing.T) {
 			args:   []string{"explain", "big", "--unblock"}, wantOut: []string{"Nothing that could be stopped would let it start"},
 		},
 		"explain --unblock of what runs": {args: []string{"explain", "train-gang", "--unblock"}, wantOut: []string{"train-gang does not wait, it is running already"}},
-		"pools":                          {args: []string{"pools"}, wantOut: []string{"1 node there", "10.00 EUR", "17.32 EUR", "it is late here", "idle for 6m0s"}},
+		"pools":                          {args: []string{"pools"}, wantOut: []string{"1 node there", "4.00 EUR", "17.32 EUR", "it is late here", "idle for 6m0s"}},
 		"pools as JSON":                  {args: []string{"pools", "--json"}, wantOut: []string{`"market": "spot"`}},
 		"reservations as JSON":           {args: []string{"reservations", "--json"}, wantOut: []string{`"state": "planned"`}},
 		"reservations set":               {stdin: "reservation \"tonight\" {}", args: []string{"reservations", "set", "-"}, wantOut: []string{"1 reservation: tonight", "caravan reservations reset"}},
