@@ -7,10 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,12 +50,22 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the binaries: %v\n%s", err, out)
 			return 1
 		}
+		// Tests wait for clusters most of the time.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return m.Run()
 	}())
 }
 
+// nomadTurn lets one real cluster run at a time: its agents fill a small machine.
+var nomadTurn sync.Mutex
+
 // onEach runs a test on the stand-in, and on a real Nomad where there is one.
 func onEach(t *testing.T, test func(t *testing.T, p *product)) {
+	t.Parallel()
 	t.Run(devcluster.BackendDevNomad, func(t *testing.T) {
 		c, err := devnomad.Start(t.Context(), spec())
 		if err != nil {
@@ -66,6 +78,8 @@ func onEach(t *testing.T, test func(t *testing.T, p *product)) {
 		if !ok {
 			t.Skip("needs Nomad: set NOMAD_BIN or put nomad on the PATH")
 		}
+		nomadTurn.Lock()
+		t.Cleanup(nomadTurn.Unlock)
 		c, err := nomadproc.Start(t.Context(), path, spec())
 		if err != nil {
 			t.Fatal(err)

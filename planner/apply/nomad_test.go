@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -57,6 +58,12 @@ func startReal(t *testing.T, opts apply.Options) *real {
 const standInLost = 10 * time.Second
 
 func TestMain(m *testing.M) {
+	// Tests wait for clusters most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if plugins.path != "" {
 		os.RemoveAll(filepath.Dir(plugins.path))

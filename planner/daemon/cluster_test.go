@@ -29,7 +29,7 @@ func run(t *testing.T, c devcluster.Cluster, change ...func(*config.Config)) pla
 	cfg := config.Default()
 	cfg.Nomad.Address, cfg.Nomad.Token = c.Address(), c.Token()
 	cfg.Listen.Address, cfg.Listen.Advertise = "127.0.0.1:0", ""
-	cfg.Gateway.Wait = 5 * time.Second
+	cfg.Gateway.Wait = 90 * time.Second // it ends with the decision
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,12 +41,54 @@ type stack struct {
 	user, nomad *api.Client
 }
 
+var plugins struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	// Tests wait for clusters most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if plugins.path != "" {
+		os.RemoveAll(filepath.Dir(plugins.path))
+	}
+	os.Exit(code)
+}
+
+// built is the device plugin's binary, which is made once for all tests.
+func built(t *testing.T) string {
+	t.Helper()
+	plugins.once.Do(func() {
+		dir, err := os.MkdirTemp("", "caravan-gateway-")
+		if err != nil {
+			plugins.err = err
+			return
+		}
+		plugins.path = filepath.Join(dir, "nomad-device-caravan")
+		out, err := exec.Command("go", "build", "-o", plugins.path, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput()
+		if err != nil {
+			plugins.err = fmt.Errorf("build the device plugin: %w\n%s", err, out)
+		}
+	})
+	if plugins.err != nil {
+		t.Fatal(plugins.err)
+	}
+	return plugins.path
+}
+
+// nomadTurn lets one real cluster run at a time: its agents fill a small machine.
+var nomadTurn sync.Mutex
+
 // onStacks runs a test on the stand-in, and on a real Nomad where there is one.
 func onStacks(t *testing.T, test func(s *stack), change ...func(*devcluster.Spec)) {
-	plugin := filepath.Join(t.TempDir(), "nomad-device-caravan")
-	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput(); err != nil {
-		t.Fatalf("build the device plugin: %v\n%s", err, out)
-	}
+	t.Parallel()
+	plugin := built(t)
 	spec := devcluster.Spec{}
 	for i := range 3 {
 		spec.Nodes = append(spec.Nodes, devcluster.Node{
@@ -68,6 +112,8 @@ func onStacks(t *testing.T, test func(s *stack), change ...func(*devcluster.Spec
 		if !found {
 			t.Skip("no nomad binary: set NOMAD_BIN or put one on the PATH")
 		}
+		nomadTurn.Lock()
+		t.Cleanup(nomadTurn.Unlock)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		cluster, err := nomadproc.Start(ctx, bin, spec)
@@ -93,6 +139,7 @@ func startStack(t *testing.T, bin string, cluster devcluster.Cluster) *stack {
 	cfg := config.Default()
 	cfg.Nomad.Address, cfg.Nomad.Token = cluster.Address(), cluster.Token()
 	cfg.Listen.Address = "127.0.0.1:0"
+	cfg.Gateway.Wait = time.Minute // it ends with the decision
 	d, err := daemon.New(cfg, nil)
 	if err == nil {
 		err = d.Listen()
