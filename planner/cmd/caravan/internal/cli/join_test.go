@@ -84,8 +84,8 @@ func TestJoinFails(t *testing.T) {
 	}{
 		"refused":       {refused, nil, nil, CodeFailure, []string{"the allocation was replaced"}},
 		"sidecar too":   {refused, nil, []string{"--sidecar"}, CodeFailure, []string{"the allocation was replaced"}},
-		"too late":      {waits, nil, []string{"--timeout", "10ms"}, CodeFailure, []string{"within 10ms", "node-7 missing"}},
-		"nobody there":  {waits, map[string]string{"CARAVAN_PLANNERS": "http://127.0.0.1:1,http://127.0.0.1:2"}, []string{"--timeout", "10ms"}, CodeFailure, []string{"within 10ms", "127.0.0.1:2"}},
+		"too late":      {waits, nil, []string{"--timeout", "5s"}, CodeFailure, []string{"within 5s", "node-7 missing"}},
+		"nobody there":  {waits, map[string]string{"CARAVAN_PLANNERS": "http://127.0.0.1:1,http://127.0.0.1:2"}, []string{"--timeout", "5s"}, CodeFailure, []string{"within 5s", "127.0.0.1:2"}},
 		"not in Nomad":  {waits, map[string]string{"NOMAD_ALLOC_ID": "", "NOMAD_ALLOC_DIR": ""}, nil, CodeUsage, []string{"NOMAD_ALLOC_ID", "--dir"}},
 		"bad values":    {waits, map[string]string{"CARAVAN_PROCESSES": "many"}, []string{"--timeout", "soon", "--port", "70000", "--member-address", "here"}, CodeUsage, []string{"many", "soon", "70000", "here"}},
 		"bad addresses": {waits, nil, []string{"--planner", "ftp://x", "--cert", "/none"}, CodeUsage, []string{"ftp://x", "give both or none"}},
@@ -93,6 +93,7 @@ func TestJoinFails(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // two of them wait to be too late
 			f, _ := joins(t, test.answer)
 			c := f.call(taskEnv(t, test.env), "", append([]string{"join"}, test.args...)...)
 			if c.code != test.code {
