@@ -95,7 +95,7 @@ func TestNobodyStarves(t *testing.T) {
 	cluster := draw(t, sixteen)
 	rapid.Check(t, func(t *rapid.T) {
 		policy := Policy{Order: rapid.SampledFrom([]string{queue.OrderCaravan, queue.OrderCaravan, queue.OrderFIFO}).Draw(t, "order")}
-		policy.Caravan.Patience = rapid.SampledFrom([]float64{0, 0.5, 2}).Draw(t, "patience")
+		policy.Caravan.Patience = rapid.SampledFrom([]float64{8, 0.5, 2}).Draw(t, "patience")
 		policy.Preempt.Enabled = rapid.Bool().Draw(t, "preempt")
 		known := rapid.IntRange(0, 2).Draw(t, "known")
 		st := newSmallJobs(cluster, func() (int, time.Duration, time.Duration) {

@@ -16,10 +16,20 @@ type LeastP99 struct {
 	Fair float64 `json:"fair_s"`
 }
 
+// hardly: where a run is so near to the bound of run times and work alone no better
+// one is looked for.
+const hardly = 1.02
+
+// Of more than manyJobs fewer prices are tried, leastTries at least.
+const (
+	manyJobs   = 2000
+	leastTries = 40
+)
+
 // LeastP99 bounds the 99th percentile of all schedules of this run's jobs that are
 // no worse than it elsewhere, by a factor.
 func (o *Outcome) LeastP99(slack float64) LeastP99 {
-	p := bound.Problem{GPUs: float64(o.cluster.most()), Part: 0.99}
+	p := bound.Problem{GPUs: float64(o.cluster.most()), Part: 0.99, Effort: max(leastTries, min(bound.DefaultEffort, bound.DefaultEffort*manyJobs/max(1, len(o.jobs))))}
 	cohort := o.cohort()
 	if len(cohort) == 0 {
 		return LeastP99{}
@@ -37,7 +47,11 @@ func (o *Outcome) LeastP99(slack float64) LeastP99 {
 	limits := limitsOf(cohort, slack)
 	own := limits.Parts[0].Within / slack
 	limits.Parts = limits.Parts[1:]
-	out := LeastP99{Alone: p.Least(boundsOf(cohort, o.cluster.most()).p99, own)}
+	simple := boundsOf(cohort, o.cluster.most()).p99
+	if own <= hardly*simple {
+		return LeastP99{simple, simple, simple, simple}
+	}
+	out := LeastP99{Alone: p.Least(simple, own)}
 	p.Counted = limits
 	out.Limited = p.Least(out.Alone, own)
 	p.Whole = true

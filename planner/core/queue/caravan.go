@@ -22,9 +22,9 @@ import (
 //     times, the earliest first, make it as small as can be (Bender, Chakrabarti
 //     and Muthukrishnan, Flow and Stretch Metrics for Scheduling Continuous Job
 //     Streams, SODA'98, section 3).
-//  3. Then short jobs, the shortest first: those that have at most Short left. They
-//     are most of the jobs and little of the work, so that they delay others by
-//     little.
+//  3. Then short jobs, the shortest first: those that have at most Short left, and so
+//     few GPUs that littleGPUs could do the work in that time. They are most of the jobs and
+//     little of the work, so that they delay others by little.
 //  4. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
 //     by age, none of these waits for longer than it would in the order of age.
@@ -44,8 +44,8 @@ type Caravan struct {
 	// Patience is how many times as long as it is predicted to need a job waits until
 	// nobody passes it any more; 0 means DefaultPatience.
 	Patience float64 `json:"patience,omitempty"`
-	// Short is how much a job has left at most that goes before longer ones; 0 means
-	// DefaultShort.
+	// Short is how much a job has left at most that goes before longer ones, on
+	// littleGPUs; on more of them it is as many GPU-hours. 0 means DefaultShort.
 	Short time.Duration `json:"short_ns,omitempty"`
 	// DeadlinesOnly: with preemption, only deadlines displace, and no other place in
 	// the order does.
@@ -54,7 +54,7 @@ type Caravan struct {
 
 // The default of Caravan and the most that it may say.
 const (
-	DefaultPatience = 8
+	DefaultPatience = 24
 	MaxPatience     = 1000
 	DefaultShort    = 4 * time.Hour
 	MaxShort        = 30 * 24 * time.Hour
@@ -140,6 +140,19 @@ const (
 	kindSpan = 4 * maxSeconds
 )
 
+// littleGPUs is how many GPUs a short job may use for all of Short: a gang of many
+// nodes that passes others for hours takes more from them than it is worth.
+const littleGPUs = 8
+
+// short reports whether a job that has so many seconds left goes before longer ones.
+func (c caravan) short(e *Entry, left float64) bool {
+	gpus := max(e.Asked, 1)
+	if e.Running {
+		gpus = max(e.Held, 1)
+	}
+	return left*max(1, float64(gpus)/littleGPUs) <= c.Short.Seconds()
+}
+
 // headStart is by how much a long job has to be older than another one that runs to
 // go before it: less is not worth a restart.
 const headStart = 2 * time.Hour
@@ -162,9 +175,9 @@ func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
 	case !guess.any:
 	case e.Waited.Seconds() >= wait:
 		kind, within = kindOverdue, age+wait
-	case left <= c.Short.Seconds() && e.Running:
+	case c.short(e, left) && e.Running:
 		kind, within = kindShort, left/2 // what is little shorter is not worth a restart
-	case left <= c.Short.Seconds():
+	case c.short(e, left):
 		kind, within = kindShort, left
 	case e.Running:
 		within -= headStart.Seconds()
@@ -215,9 +228,17 @@ func (c caravan) words(e *Entry, kind int, left float64, due time.Time) string {
 	case kindOverdue:
 		return fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(due))
 	case kindShort:
-		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones; due at %s", from, c.Short, minute(due))
+		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones; due at %s", from, c.most(e), minute(due))
 	}
-	return fmt.Sprintf("%s; by age among those that have more than %s left; due at %s", from, c.Short, minute(due))
+	return fmt.Sprintf("%s; by age among those that have more than %s left; due at %s", from, c.most(e), minute(due))
+}
+
+// most says how much a job that waits may have left to be short.
+func (c caravan) most(e *Entry) string {
+	if e.Asked <= littleGPUs {
+		return c.Short.String()
+	}
+	return fmt.Sprintf("%s on %d GPUs", seconds(c.Short.Seconds()*littleGPUs/float64(e.Asked)).Round(time.Second), e.Asked)
 }
 
 // minutes says how long in words that do not change all the time.

@@ -55,19 +55,24 @@ func TestCaravanStanding(t *testing.T) {
 			e.Running, e.Waiting, e.Ran, e.Waited, e.Left = true, false, 90*time.Minute, 0, Estimate{Known: true, Total: h}
 		}),
 		one(func(e *Entry) { e.Ran, e.Left = 9*h, Estimate{Known: true, Total: h} }),
+		one(func(e *Entry) { e.Asked = 4 * littleGPUs }),
+		one(func(e *Entry) { e.Asked = 5 * littleGPUs }),
 	}}
-	got := Policy{Order: OrderCaravan}.Discipline().Stand(s)
-	typical := math.Pow(2, 13.5) // the step next to (1 + 5 + 1/12 + 9 + 1 + 1) hours / 6 = 10250 s
+	got := Policy{Order: OrderCaravan, Caravan: Caravan{Patience: 8}}.Discipline().Stand(s)
+	typical := math.Pow(2, 13) // the step next to (1 + 5 + 1/12 + 9 + 1 + 1 + 1 + 1) hours / 8 = 8587 s
 	want := []Standing{
 		{Class: 1, Key: kindSpan + 3600, Why: "said to run for 1h0m0s; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-02 08:00 UTC"},
 		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 5h0m0s; by age among those that have more than 4h0m0s left; due at 2026-01-03 16:00 UTC"},
 		{Class: 1, Key: -3600 + 8*300, Why: "predicted to run for 5m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:40 UTC, so nobody new passes it"},
-		{Class: 1, Key: kindSpan + typical, Why: "run time unknown; taken to need 3h13m5s as jobs do on average; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-03 01:44 UTC"},
+		{Class: 1, Key: kindSpan + typical, Why: "run time unknown; taken to need 2h16m32s as jobs do on average; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-02 18:12 UTC"},
 		// Who runs is as good as two hours older, or, being short, as one with half as much left.
 		{Class: 1, Key: 2*kindSpan - 3600 - 7200},
 		{Class: 1, Key: kindSpan + 2700.0/2},
 		// 16 hours, since it was to take 1, 2, 4 and 8: 7 are left.
 		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 1h0m0s, but has for 9h0m0s already; by age among those that have more than 4h0m0s left; due at 2026-01-07 17:00 UTC"},
+		// An hour is the most on four times as many GPUs, and too much on five times.
+		{Class: 1, Key: kindSpan + 3600, Why: fmt.Sprintf("said to run for 1h0m0s; has no more than 1h0m0s on %d GPUs left, so it goes before longer ones; due at 2026-01-02 08:00 UTC", 4*littleGPUs)},
+		{Class: 1, Key: 2*kindSpan - 3600, Why: fmt.Sprintf("said to run for 1h0m0s; by age among those that have more than 48m0s on %d GPUs left; due at 2026-01-02 08:00 UTC", 5*littleGPUs)},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -19,6 +19,8 @@ const (
 	KindEstimates = "estimates"
 	KindRestart   = "restart"
 	KindAblation  = "ablation"
+	// KindInteractive: interactive jobs say that they are.
+	KindInteractive = "interactive"
 )
 
 // The names of policies that the document speaks of.
@@ -78,7 +80,8 @@ type size struct {
 	synth int
 }
 
-var full = []size{{64, "cluster06", 0, 1500}, {256, "cluster07", 0, 2500}, {1024, "cluster04", 0, 4000}, {4096, "itp", 25, 6000}}
+// full takes three quarters of an hour on two cores, with all that belongs to it.
+var full = []size{{64, "cluster06", 0, 1500}, {256, "cluster07", 30, 2500}, {1024, "cluster04", 30, 4000}, {4096, "itp", 20, 5000}}
 
 // small are the sizes of a quick study.
 var small = []size{{64, "cluster06", 30, 600}, {256, "cluster07", 20, 1000}, {1024, "cluster04", 20, 1500}, {4096, "itp", 20, 2000}}
@@ -92,9 +95,9 @@ var others = []string{"cluster02", "cluster03", "cluster09"}
 func Cells(quick bool) []Cell {
 	var out []Cell
 	base := Cell{Load: headlineLoad, Sigma: 1, Restart: 1, Policies: compared, Seeds: 5}
-	sizes, sensitive := full, 20
+	sizes, sensitive, days := full, 12, 30
 	if quick {
-		sizes, sensitive, base.Seeds = small, 10, 2
+		sizes, sensitive, days, base.Seeds = small, 10, 20, 2
 	}
 	add := func(kind, id string, change func(*Cell)) {
 		c := base
@@ -114,11 +117,8 @@ func Cells(quick bool) []Cell {
 	}
 	for _, trace := range others {
 		add(KindTraces, trace, func(c *Cell) {
-			c.GPUs, c.Trace = 256, trace
+			c.GPUs, c.Trace, c.Days = 256, trace, days
 			c.withOracle()
-			if quick {
-				c.Days = 20
-			}
 		})
 	}
 	middle := func(c *Cell) { c.GPUs, c.Trace, c.Days = sizes[1].gpus, sizes[1].trace, sensitive }
@@ -135,9 +135,13 @@ func Cells(quick bool) []Cell {
 	for _, factor := range []float64{0, 1, 4} {
 		add(KindRestart, fmt.Sprintf("%g", factor), func(c *Cell) {
 			middle(c)
-			c.Restart, c.Policies = factor, []string{backfill, caravan, "las", preempting}
+			c.Restart, c.Policies = factor, []string{backfill, caravan, "las", "gittins", preempting}
 		})
 	}
+	add(KindInteractive, "1", func(c *Cell) {
+		middle(c)
+		c.Load, c.Policies = 1, []string{backfill, caravan, "caravan+reserve", preempting, "caravan+preempt+lend", "caravan+preempt+reserve"}
+	})
 	for _, trace := range []string{sizes[1].trace, synthetic} {
 		add(KindAblation, trace, func(c *Cell) {
 			middle(c)
