@@ -147,8 +147,11 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	})
 	c.scratch.fits, c.scratch.places = fits, problem.Places
 	problem.Fits = func(p preempt.Place) bool { return c.fitsInto(g, fits[p.ID]) }
-	if !g.countable() {
+	switch {
+	case !g.countable():
 		problem.Budget = oddBudget
+	case g.unit.Parts[0].Slices.Size == 0 && g.unit.Only == nil:
+		c.countInto(g, fits, &problem)
 	}
 	solution, ok := preempt.Solve(problem)
 	if !ok || y.counted(solution.Victims, of) > y.perHour || !c.withinRates(solution.Victims, of) {
@@ -211,39 +214,6 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 		}
 	}
 	return keyOf(victim) != keyOf(j) && !c.givenTo[keyOf(victim)] && !c.spent(victim) && policy.Exempt(j, victim, c.now) == ""
-}
-
-// plain reports whether room for each member is all that a gang needs.
-func (g *gang) plain() bool { return g.countable() && !g.sliced() }
-
-// countable reports whether counting the members that a domain takes, in whole
-// slices, says whether the gang fits into it.
-func (g *gang) countable() bool {
-	u := g.unit
-	return len(u.Parts) == 1 && len(u.Quotas)+len(u.Taken)+len(u.TakenByPart) == 0
-}
-
-// fitsInto reports whether a gang fits into a domain or node, as things are.
-func (c *cycle) fitsInto(g *gang, f domainFit) bool {
-	if g.countable() {
-		return newMeter(c.views[viewNow], g).takes(f)
-	}
-	mark := c.views[viewNow].State.Mark()
-	_, ok := c.placeInto(g, f)
-	c.views[viewNow].State.Revert(mark)
-	return ok
-}
-
-// placeInto places a gang in a domain or on a node.
-func (c *cycle) placeInto(g *gang, f domainFit) (place.Result, bool) {
-	unit := *g.unit
-	switch {
-	case f.domain >= 0:
-		unit.Within = f.domain
-	case unit.Only == nil:
-		unit.Only = &place.Spot{Node: f.node, GPUs: ^uint64(0)}
-	}
-	return c.views[viewNow].Place(&unit)
 }
 
 // promise keeps a place for a gang from all who come later.

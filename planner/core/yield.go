@@ -141,20 +141,31 @@ func (c *cycle) newYield() *yield {
 			}
 		}
 	}
-	keys := make([]gangKey, 0, len(found))
-	for key := range found {
-		keys = append(keys, key)
+	c.addYielders(y, found)
+	return y
+}
+
+// addYielders adds gangs, the ones to be preferred first.
+func (c *cycle) addYielders(y *yield, found map[gangKey]*yielder) {
+	type entry struct {
+		gangKey
+		yielder *yielder
+		class   int
+		key     float64
 	}
-	slices.SortFunc(keys, func(a, b gangKey) int {
-		x, y := c.jobs[a.job], c.jobs[b.job]
-		p, q := c.standing(a.job), c.standing(b.job)
-		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(q.Class, p.Class), cmp.Compare(q.Key, p.Key), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
+	list := make([]entry, 0, len(found))
+	for key, v := range found {
+		standing := c.standing(key.job)
+		list = append(list, entry{key, v, standing.Class, standing.Key})
+	}
+	slices.SortFunc(list, func(a, b entry) int {
+		x, y := a.yielder.job, b.yielder.job
+		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(b.class, a.class), cmp.Compare(b.key, a.key), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
 			strings.Compare(a.job.id, b.job.id), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
 	})
-	for _, key := range keys {
-		c.addYielder(y, found[key])
+	for i := range list {
+		c.addYielder(y, list[i].yielder)
 	}
-	return y
 }
 
 // gangKey names a gang: a job, a group of it, or a member.

@@ -20,6 +20,9 @@ func (s *search) branch(place Place, victims []int) bool {
 			b.base += bits.OnesCount64(r.GPUs)
 		}
 	}
+	if counter := s.newCounter(place, b.order); counter != nil {
+		return counter.at(0, nil, 0, b.base)
+	}
 	return b.at(0, nil, 0, b.base)
 }
 
@@ -42,7 +45,7 @@ func (b *brancher) at(i int, chosen []int, cost int64, free int) bool {
 	}
 	rest := b.order[i:]
 	least, ok := b.fraction(slices.DeleteFunc(slices.Clone(rest), func(v int) bool { return b.excluded(v) }), b.place, b.GPUs-free)
-	if !ok || b.best.Cost >= 0 && (cost+least > b.best.Cost || cost+least == b.best.Cost && len(chosen)+1 > len(b.best.Victims)) {
+	if !ok || b.worse(chosen, cost+least) {
 		return true
 	}
 	if len(chosen) > 0 && b.fits(b.place, chosen) {

@@ -40,6 +40,12 @@ type Problem struct {
 	Places  []Place
 	// Fits reports whether the gang fits into a place as the state is now.
 	Fits func(Place) bool
+	// Count is how many members a node takes that has such a row, and Room how many a
+	// place takes as the state is now, where Fits holds for it exactly when those are
+	// Members; nil where it does not hang on that alone.
+	Count   func(node int32, row *topo.Row) int
+	Room    func(Place) int
+	Members int
 	// GPUs is how many it needs.
 	GPUs int
 	// MaxVictims is how many may give way for it; 0 is no limit.
@@ -115,6 +121,8 @@ type search struct {
 	// among and offers are memory that one bound after the other uses.
 	among  []int
 	offers []offer
+	// slots says, by node, which one it is of those that a counter counts on.
+	slots []int
 }
 
 // offer is what a victim gives in a place, and costs.
@@ -176,59 +184,6 @@ func (s *search) addIn(out []int, place Place) []int {
 	return slices.Compact(out)
 }
 
-// gives is how many GPUs a victim leaves behind in a place.
-func (s *search) gives(v int, place Place) int {
-	n := 0
-	for _, h := range s.Victims[v].Holds {
-		if place.Lo <= h.Node && h.Node < place.Hi {
-			n += bits.OnesCount64(h.Claim.GPUs)
-		}
-	}
-	return n
-}
-
-// bound is the least that room in a place can cost: as if every free GPU were
-// of use, and the victims could be had in part. It is false where even all of
-// them leave too little.
-func (s *search) bound(place Place) (int64, bool) {
-	if s.from[place.Lo] == s.from[place.Hi] {
-		return 0, false // nobody is there
-	}
-	lacking := s.GPUs
-	for node := place.Lo; node < place.Hi && lacking > 0; node++ {
-		if r := s.State.Row(node); r.Owner == 0 && !r.Closed {
-			lacking -= bits.OnesCount64(r.GPUs)
-		}
-	}
-	s.among = s.addIn(s.among[:0], place)
-	return s.fraction(s.among, place, lacking)
-}
-
-// fraction is the least that so many GPUs of some victims cost.
-func (s *search) fraction(victims []int, place Place, lacking int) (int64, bool) {
-	if lacking <= 0 {
-		return 0, true
-	}
-	// What an elastic gang gives later is not to be had without what it gives
-	// first: the whole of it may be cheaper by the GPU.
-	offers := s.offers[:0]
-	for _, v := range victims {
-		if n := s.gives(v, place); n > 0 {
-			offers = append(offers, offer{s.Victims[v].Cost, n})
-		}
-	}
-	s.offers = offers
-	slices.SortFunc(offers, func(a, b offer) int { return cmp.Compare(a.cost*int64(b.gpus), b.cost*int64(a.gpus)) })
-	var cost int64
-	for _, o := range offers {
-		if o.gpus >= lacking {
-			return cost + o.cost*int64(lacking)/int64(o.gpus), true
-		}
-		cost, lacking = cost+o.cost, lacking-o.gpus
-	}
-	return cost, false
-}
-
 // give lets a victim go, on trial.
 func (s *search) give(v int) {
 	for _, h := range s.Victims[v].Holds {
@@ -239,7 +194,7 @@ func (s *search) give(v int) {
 // fits asks whether the gang fits without some victims. The more there are, the
 // more the question costs.
 func (s *search) fits(place Place, without []int) bool {
-	s.budget -= 1 + len(without)/manyVictims
+	s.spend(len(without))
 	mark := s.State.Mark()
 	for _, v := range without {
 		s.give(v)
@@ -247,6 +202,15 @@ func (s *search) fits(place Place, without []int) bool {
 	ok := s.Fits(place)
 	s.State.Revert(mark)
 	return ok
+}
+
+// spend counts a question about so many victims.
+func (s *search) spend(victims int) { s.budget -= 1 + victims/manyVictims }
+
+// worse reports whether a choice that costs so much with one more is no better than
+// the best so far.
+func (s *search) worse(chosen []int, cost int64) bool {
+	return s.best.Cost >= 0 && (cost > s.best.Cost || cost == s.best.Cost && len(chosen)+1 > len(s.best.Victims))
 }
 
 // look looks for the cheapest victims in a place.

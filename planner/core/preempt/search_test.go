@@ -264,3 +264,46 @@ func TestSolve(t *testing.T) {
 		})
 	}
 }
+
+// Who counts finds what who asks finds, and takes as long, however soon it has to
+// end.
+func TestCountingFindsTheSame(t *testing.T) {
+	found, proved := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := anyCluster(func(label string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, label) })
+		if rapid.Bool().Draw(t, "no chains") {
+			for i := range c.victims {
+				c.victims[i].After = -1
+			}
+		}
+		p := c.problem()
+		p.Budget = rapid.SampledFrom([]int{0, 0, 3, 10, 30}).Draw(t, "budget")
+		p.MaxVictims = rapid.IntRange(0, 3).Draw(t, "most")
+		want, wantOK := Solve(p)
+		p.Members = c.count
+		p.Count = func(_ int32, r *topo.Row) int { return bits.OnesCount64(r.GPUs) / c.size }
+		p.Room = func(place Place) (n int) {
+			for node := place.Lo; node < place.Hi; node++ {
+				n += p.Count(node, c.state.Row(node))
+			}
+			return n
+		}
+		before := rowsOf(c.state)
+		got, ok := Solve(p)
+		if diff := cmp.Diff(want, got); diff != "" || ok != wantOK {
+			t.Fatalf("counting finds another choice (-asked +counted), %t and %t:\n%s", wantOK, ok, diff)
+		}
+		if diff := cmp.Diff(before, rowsOf(c.state)); diff != "" {
+			t.Fatalf("the state is another one:\n%s", diff)
+		}
+		if ok {
+			found++
+		}
+		if got.Proved {
+			proved++
+		}
+	})
+	if found == 0 || proved == 0 {
+		t.Errorf("%d found, %d proved: want some of each", found, proved)
+	}
+}

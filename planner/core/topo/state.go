@@ -74,14 +74,18 @@ func (s *State) Mark() Undo { return Undo(len(s.journal)) }
 // Take gives a claim to a member. The caller has checked that it is free.
 func (s *State) Take(node int32, c Claim) Undo {
 	u := s.save(node)
-	r := &s.rows[node]
+	s.rows[node].Take(c)
+	return u
+}
+
+// Take gives a claim to a member.
+func (r *Row) Take(c Claim) {
 	r.GPUs &^= c.GPUs
 	r.Free = subtract(r.Free, c.Resources)
 	if len(c.Ports) > 0 {
 		r.Ports = MergePorts(r.Ports, c.Ports)
 	}
 	r.SetUser(c.GPUs, c.Usage)
-	return u
 }
 
 // SetUser notes what is known of who has got GPUs, or nil, of who has left them.
@@ -113,14 +117,18 @@ func (r *Row) UsersOf(set uint64) []*model.Usage {
 // must not be among it.
 func (s *State) Give(node int32, c Claim) Undo {
 	u := s.save(node)
-	r := &s.rows[node]
+	s.rows[node].Give(c)
+	return u
+}
+
+// Give gives a claim back.
+func (r *Row) Give(c Claim) {
 	r.GPUs |= c.GPUs
 	r.Free = subtract(r.Free, model.Resources{CPUMHz: -c.Resources.CPUMHz, Cores: -c.Resources.Cores, MemoryMiB: -c.Resources.MemoryMiB, DiskMiB: -c.Resources.DiskMiB})
 	if len(c.Ports) > 0 {
 		r.Ports = slices.DeleteFunc(slices.Clone(r.Ports), func(p uint16) bool { return slices.Contains(c.Ports, p) })
 	}
 	r.SetUser(c.GPUs, nil)
-	return u
 }
 
 // Keep keeps a whole node for an owner.
