@@ -85,7 +85,7 @@ func (p *plannerProcess) kill(w *world) {
 // serve answers the autoscaler's plugins.
 func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	p := w.planner
-	if p.bursts == nil {
+	if p.bursts == nil || w.now.Before(w.leaderless) {
 		http.Error(rw, "nobody leads", http.StatusServiceUnavailable)
 		return
 	}
@@ -118,6 +118,10 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 
 // turn is one cycle of the planner: it sees, decides, writes down and carries out.
 func (p *plannerProcess) turn(w *world) {
+	if w.now.Before(w.leaderless) {
+		p.kill(w) // it leads no more, and forgets what it knew
+		return
+	}
 	if p.bursts == nil {
 		if w.now.Before(p.back) {
 			return

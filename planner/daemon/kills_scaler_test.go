@@ -41,7 +41,7 @@ func (w *world) startScaler() {
 	s := &scaler{dead: map[process]bool{}, turn: turn, strategy: strategy.New(hclog.NewNullLogger())}
 	w.scaler = s
 	s.target = target.NewOn(hclog.NewNullLogger(), target.Parts{
-		Now: func() time.Time { return w.now }, Nomad: killNomad{w, turn},
+		Now: func() time.Time { return w.now.Add(w.skew) }, Nomad: killNomad{w, turn},
 		Open: func(terraform.Config, hclog.Logger) (target.Directory, error) { return killDirectory{w, turn}, nil },
 	})
 	link := map[string]string{"planner_address": w.planner.server.URL, "planner_timeout": "10m"}
@@ -145,7 +145,13 @@ type killNomad struct {
 }
 
 // Leader implements target.Nomad.
-func (n killNomad) Leader(context.Context) error { n.w.lives(n.turn); return nil }
+func (n killNomad) Leader(context.Context) error {
+	n.w.lives(n.turn)
+	if n.w.now.Before(n.w.leaderless) {
+		return errors.New("no cluster leader")
+	}
+	return nil
+}
 
 // Nodes implements target.Nomad.
 func (n killNomad) Nodes(context.Context, string) ([]*api.Node, map[string][]*api.Allocation, error) {

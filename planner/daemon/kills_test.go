@@ -25,6 +25,8 @@ const (
 	// is the machine itself, that the cloud takes away.
 	processAgent   process = "a node's agent"
 	processMachine process = "a machine"
+	// processNomad is Nomad's servers, which are without a leader for a while.
+	processNomad process = "nomad's leader"
 )
 
 // step is when.
@@ -46,7 +48,7 @@ const (
 )
 
 var (
-	killed = []process{processPlanner, processAutoscaler, processTarget, processStrategy, processAPM, processTerraform, processAgent, processMachine}
+	killed = []process{processPlanner, processAutoscaler, processTarget, processStrategy, processAPM, processTerraform, processAgent, processMachine, processNomad}
 	steps  = []step{stepRecorded, stepTold, stepPlanned, stepApplying, stepMade, stepUp, stepStarting, stepRunning, stepDrain, stepDestroying, stepDestroyed, stepUnreported}
 )
 
@@ -71,6 +73,9 @@ func (t *trigger) reach(w *world, s step) {
 	switch t.who {
 	case processPlanner:
 		w.planner.kill(w)
+	case processNomad:
+		w.leaderless = w.now.Add(mended)
+		w.planner.kill(w)
 	case processTerraform:
 		w.tf.kill(w)
 	case processAgent, processMachine:
@@ -92,6 +97,25 @@ func possible(p process, s step) bool {
 		return s != stepRecorded && s != stepTold && s != stepPlanned && s != stepDestroyed && s != stepUnreported
 	}
 	return true
+}
+
+// Nobody goes by another's clock: the autoscaler's may be a day ahead or behind, and
+// all goes as if it were right.
+func TestClocksThatDiffer(t *testing.T) {
+	for _, skew := range []time.Duration{-26 * time.Hour, 26 * time.Hour} {
+		w := newWorld(t, processNone, stepRecorded)
+		w.skew = skew
+		w.play()
+		for _, fault := range w.faults() {
+			t.Errorf("%s: %s", skew, fault)
+		}
+		if len(w.cloud) != 4 {
+			t.Errorf("%s: %d machines were made, want 2 for each gang", skew, len(w.cloud))
+		}
+		if t.Failed() {
+			t.Log("\n" + strings.Join(w.events, "\n"))
+		}
+	}
 }
 
 // newWorld is a world in which the home cluster is busy for long.

@@ -78,8 +78,12 @@ type world struct {
 	planner *plannerProcess
 	scaler  *scaler
 	tf      terraformProcess
-	store   *killStore
-	pools   model.Burst
+	// skew is how far the autoscaler's clock is ahead of the planner's, and leaderless
+	// until when Nomad has no leader.
+	skew       time.Duration
+	leaderless time.Time
+	store      *killStore
+	pools      model.Burst
 }
 
 // say adds to what is shown when the test fails.
