@@ -184,6 +184,23 @@ func TestChoose(t *testing.T) {
 				p.WaitOver = h
 				g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, true, 5*m, 125*m
 			}, "", 0, "it would take 2h10m0s, and here it is through at Jan 1 02:05 UTC"},
+		// An hour is over, and 2 h it may wait: nodes that others have are there in time
+		// after 30 minutes, but not after 90, when others can be had after 6.
+		"others' nodes, in time": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, h, true, 6*h, 8*h
+				o[2].Shares, o[2].Boot, o[2].Price = "p1", 30*m, 1
+			}, "", 0, "it waits for the nodes of purchase p1, which it can have in 30m0s"},
+		"others' nodes, too late": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, h, true, 6*h, 8*h
+				o[2].Shares, o[2].Boot, o[2].Price = "p1", 90*m, 1
+			}, "eu spot", 17.322, "it will have waited for 7h0m0s"},
+		"others' nodes, late, and there are none else": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, h, true, 6*h, 8*h
+				o[2].Shares, o[2].Boot, o[2].Price, o[0].Against, o[1].Against = "p1", 90*m, 1, "quota", "quota"
+			}, "", 0, "it waits for the nodes of purchase p1, which it can have in 1h30m0s"},
 		// us costs 2 · 8 · 3 h + 5 = 53 against 42, but emits 3 kg less a node and hour.
 		"carbon": {
 			func(g *Gang, o []Offer, p *Policy) {

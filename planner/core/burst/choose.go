@@ -174,10 +174,7 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 	if p.WaitOver <= 0 {
 		return false, over + "it has no deadline that nodes are bought for, and no wait is worth a price (burst.wait)", 0
 	}
-	limit := p.WaitOver
-	if p.WaitGPUs > 0 && g.GPUs > p.WaitGPUs {
-		limit = scale(limit, float64(g.GPUs)/float64(p.WaitGPUs))
-	}
+	limit := p.mayWait(g)
 	waits, told := g.Waited, "waits until nobody knows when"
 	if g.HomeKnown {
 		waits = plus(waits, g.HomeStart)
@@ -190,6 +187,22 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 		return false, fmt.Sprintf("%sit %s, and with %s it may wait for %s, until %s", over, told, gpus(g.GPUs), span(limit), g.at(limit-g.Waited)), again
 	}
 	return true, fmt.Sprintf("%sit %s, more than the %s that it may with %s", over, told, span(limit), gpus(g.GPUs)), 0
+}
+
+// mayWait is how long a gang without a deadline may wait; 0: for ever.
+func (p *Policy) mayWait(g *Gang) time.Duration {
+	if p.WaitGPUs > 0 && g.GPUs > p.WaitGPUs {
+		return scale(p.WaitOver, float64(g.GPUs)/float64(p.WaitGPUs))
+	}
+	return p.WaitOver
+}
+
+// sooner reports whether other nodes can be bought, within the budget, that a gang has
+// sooner than those of an offer.
+func sooner(g *Gang, v *Valued, all []Valued) bool {
+	return slices.ContainsFunc(all, func(o Valued) bool {
+		return o.Shares == "" && o.Offer.Against == "" && o.Start < v.Start && (g.Budget < 0 || o.Cost <= g.Budget)
+	})
 }
 
 // latestBuy is until when it is early enough to buy nodes that stay, at the best
@@ -248,6 +261,8 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 		v.Against = fmt.Sprintf("spot nodes may come back, and it is not behind: %s of %s are done", span(g.Total-g.Work), span(g.Total))
 	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd:
 		v.Against = fmt.Sprintf("it would take %s, and here it is through at %s", span(v.End), g.at(g.HomeEnd))
+	case !urgent && p.WaitOver > 0 && v.Shares != "" && g.Mode != model.BurstOnly && plus(g.Waited, v.Start) > p.mayWait(g) && sooner(g, v, all):
+		v.Against = fmt.Sprintf("it can have them in %s, others are there sooner, and with %s it may wait for %s", span(v.Start), gpus(g.GPUs), span(p.mayWait(g)))
 	case !urgent && p.WaitPrice > 0 && g.HomeKnown && g.Mode != model.BurstOnly:
 		hours := (g.HomeEnd - v.End).Hours() * float64(g.GPUs)
 		if each := v.Cost / hours; each > p.WaitPrice {

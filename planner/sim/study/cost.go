@@ -28,7 +28,7 @@ const (
 	rowSpot     = "smaller, buys spot and on demand"
 )
 
-var costRows = []string{rowPremises, rowFixed, rowDemand, rowSpot}
+var costRows = []string{rowPremises, rowFixed, rowDemand, rowSpot, rowWait}
 
 // priceRatios are prices of a bought GPU for an hour, on demand, by that of an owned
 // one. Only sums of money depend on them: with one pool and no budget the price of
@@ -137,13 +137,20 @@ func (f *fleets) play(ctx context.Context, row string, nodes int, spot float64) 
 		b.Pools[0].Spot *= f.price
 		cluster = cluster.WithPools(b)
 		policy.Burst = burst.Policy{Default: model.BurstAllow}
+		if row == rowWait {
+			policy.Burst.WaitOver = waitOver
+		}
+	}
+	jobs := f.jobs
+	if row == rowWait {
+		jobs = withoutDeadlines(jobs)
 	}
 	planner, err := sim.NewPlanner(cluster, policy, nil)
 	if err != nil {
 		return Cost{}, err
 	}
 	out, err := sim.Run(ctx, sim.Setup{
-		Cluster: cluster, Jobs: f.jobs, Estimates: f.estimates, Scheduler: planner, Interval: interval, Restart: f.restart,
+		Cluster: cluster, Jobs: jobs, Estimates: f.estimates, Scheduler: planner, Interval: interval, Restart: f.restart,
 		Checkpoints: sim.DefaultCheckpoints, Seed: uint64(f.seed), Spans: nodes * perNode, Speed: sim.NewSpeed(&cluster, sim.H100NDR),
 	})
 	if err != nil {
@@ -154,6 +161,9 @@ func (f *fleets) play(ctx context.Context, row string, nodes int, spot float64) 
 	}
 	m := out.Metrics()
 	c := Cost{Row: row, Seed: f.seed, GPUs: nodes * perNode, Owned: float64(nodes*perNode) * out.End() / 3600, Bought: m.Bought / f.price, Jobs: m.Jobs, Met: m.DeadlinesMet, QueueP95: m.QueueP95}
+	if row == rowWait {
+		c.Met = met(out.Done(), f.jobs)
+	}
 	for _, s := range out.Spans() {
 		c.Busy += (s.To - s.From) / 3600
 	}
@@ -170,6 +180,10 @@ func (f *fleets) all(ctx context.Context) ([]Cost, error) {
 		return nil, err
 	}
 	spot, err := f.play(ctx, rowSpot, less, spotPart)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := f.play(ctx, rowWait, less, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +206,7 @@ func (f *fleets) all(ctx context.Context) ([]Cost, error) {
 		return nil, fault
 	}
 	least.Row, least.Short = rowPremises, least.Met < demand.Met
-	return []Cost{least, own, demand, spot}, nil
+	return []Cost{least, own, demand, spot, wait}, nil
 }
 
 func smallerNodes(gpus int) int { return max(1, int(smaller*float64(gpus/perNode))) }

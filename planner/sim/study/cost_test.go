@@ -58,7 +58,7 @@ func TestCosts(t *testing.T) {
 	}
 	rows := map[string]Cost{}
 	for _, c := range p.Costs {
-		if c.Busy <= 0 || c.Busy > c.Owned || c.Jobs == 0 || (c.Bought > 0) != (c.Row == rowDemand || c.Row == rowSpot) {
+		if c.Busy <= 0 || c.Busy > c.Owned || c.Jobs == 0 || (c.Bought > 0) != (c.Row == rowDemand || c.Row == rowSpot || c.Row == rowWait) {
 			t.Errorf("%+v: want more owned hours than busy ones, and only who buys pays", c)
 		}
 		if c.Seed == 1 {
@@ -84,7 +84,7 @@ func TestCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Cost and deadlines", "64 GPUs, synthetic gangs, load 1, 2 seeds", rowPremises, "busy hours, × 3", "Cost per run 15.0 % lower", "27 to 84 %"} {
+	for _, want := range []string{"## Cost and deadlines", "64 GPUs, synthetic gangs, load 1, 2 seeds", rowPremises, rowWait, "where long waits buy nodes", "busy hours, × 3", "Cost per run 15.0 % lower", "27 to 84 %"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q", want)
 		}

@@ -98,6 +98,7 @@ func (p *page) costCell(c *Played) {
 	if short > 0 {
 		p.say("In %d of %d seeds no fleet up to %d times the fixed one meets as many deadlines; the row is of the largest.\n", short, c.Cell.Seeds, most)
 	}
+	p.waits(c)
 	for _, row := range []string{rowDemand, rowSpot} {
 		d, b := c.cheaper(row, cheaperRatio, false), c.cheaper(row, cheaperRatio, true)
 		p.say("- **Cost per run %s lower at a ratio of %d** (%s): %s by all hours owned, %s (%s to %s); by busy hours %s.", percent(cheaperWanted), cheaperRatio, row, judge(d, cheaperWanted, false), percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean))
