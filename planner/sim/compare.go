@@ -189,6 +189,9 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 		return p, fmt.Errorf("%w: all %d jobs are larger than the cluster of %d GPUs, at most %d on a node, can hold", ErrSetup, p.TooLarge, c.Cluster.GPUs, c.Cluster.PerNode)
 	}
 	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(c.Cluster.InTheirParts(jobs)), c.Cluster.GPUs, c.Load); err != nil {
+		if p.TooLarge > 0 {
+			err = fmt.Errorf("%w; jobs left out because the cluster can never hold them: %d, the largest is %s, of %d GPUs", err, p.TooLarge, p.Largest.ID, p.Largest.GPUs)
+		}
 		return p, err
 	}
 	if v.sigma != NoEstimates {

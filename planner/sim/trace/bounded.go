@@ -62,7 +62,7 @@ type bounded struct {
 }
 
 // errTooMany is that one day alone has more jobs than may be kept.
-var errTooMany = errors.New("a single day has more jobs than may be kept")
+var errTooMany = errors.New("a single day has more jobs than may be kept (raise --max-jobs)")
 
 func (b *bounded) add(j Job) error {
 	b.rows++

@@ -15,6 +15,8 @@ type itp struct{ unit float64 }
 
 func (itp) columns() []string { return []string{"job_id", "submission_time", "duration", "num_gpu"} }
 
+func (itp) named() named { return named{"submission_time", "duration", "num_gpu"} }
+
 func (p itp) job(r *row) (Job, error) {
 	var faults []error
 	j := Job{
@@ -33,6 +35,8 @@ type gavel struct{ throughputs map[string]float64 }
 func (gavel) columns() []string {
 	return []string{"vc", "type", "command", "argument", "needs_data", "steps", "arrival", "gpus"}
 }
+
+func (gavel) named() named { return named{"arrival", "steps by the throughput", "gpus"} }
 
 func (p gavel) job(r *row) (Job, error) {
 	var faults []error
@@ -58,6 +62,10 @@ type openb struct{ unit float64 }
 
 func (openb) columns() []string {
 	return []string{"name", "num_gpu", "creation_time", "deletion_time", "scheduled_time"}
+}
+
+func (openb) named() named {
+	return named{"creation_time", "deletion_time less scheduled_time", "num_gpu"}
 }
 
 func (p openb) job(r *row) (Job, error) {
@@ -93,6 +101,8 @@ func (p openb) job(r *row) (Job, error) {
 type sacct struct{}
 
 func (sacct) columns() []string { return []string{"JobID", "Submit"} }
+
+func (sacct) named() named { return named{"Submit", "Elapsed", "AllocTRES"} }
 
 func (sacct) job(r *row) (Job, error) {
 	id := strings.Clone(r.text("JobID"))
@@ -192,6 +202,8 @@ func slurmDuration(text string) (float64, error) {
 type own struct{ unit float64 }
 
 func (own) columns() []string { return []string{"job", "submit_s", "duration_s", "gpus"} }
+
+func (own) named() named { return named{"submit_s", "duration_s", "gpus"} }
 
 func (p own) job(r *row) (Job, error) {
 	var faults []error

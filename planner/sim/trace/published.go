@@ -12,6 +12,8 @@ type tiresias struct{ unit float64 }
 
 func (tiresias) columns() []string { return []string{"job_id", "num_gpu", "submit_time", "duration"} }
 
+func (tiresias) named() named { return named{"submit_time", "duration", "num_gpu"} }
+
 func (p tiresias) job(r *row) (Job, error) {
 	var faults []error
 	j := Job{
@@ -30,6 +32,8 @@ func (helios) columns() []string { return []string{"job_id", "gpu_num", "submit_
 
 // clocks are how they write a time; what is behind the seconds does not count.
 var clocks = [...]string{"2006-01-02 15:04:05", "2006-01-02T15:04:05"}
+
+func (helios) named() named { return named{"submit_time", "duration", "gpu_num"} }
 
 func (p helios) job(r *row) (Job, error) {
 	var faults []error

@@ -44,6 +44,9 @@ func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, err
 			return nil, fmt.Errorf("%w: read header: %w", ErrTrace, err)
 		}
 		header = read
+		if len(read) > 0 && (strings.HasPrefix(read[0], "\xff\xfe") || strings.HasPrefix(read[0], "\xfe\xff")) {
+			return nil, fmt.Errorf("%w: the text is UTF-16: want UTF-8", ErrTrace)
+		}
 	}
 	for i, name := range header {
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
@@ -61,10 +64,24 @@ func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, err
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%w: columns %s are missing; there are %s", ErrTrace, strings.Join(missing, ", "), strings.Join(header, ", "))
+		return nil, fmt.Errorf("%w: columns %s are missing; there are %s", ErrTrace, strings.Join(missing, ", "), readable(header))
 	}
 	t.row.names = t.names
 	return t, nil
+}
+
+// maxHeader is how much of a header that is none is told.
+const maxHeader = 300
+
+// readable are the columns that there are as a person can read them, whatever the file
+// is.
+func readable(header []string) string {
+	text := strconv.QuoteToGraphic(strings.Join(header, ", "))
+	text = strings.ReplaceAll(text[1:len(text)-1], `\"`, `"`)
+	if len(text) > maxHeader {
+		text = text[:maxHeader] + "…"
+	}
+	return strings.ToValidUTF8(text, "")
 }
 
 // next reads the next row. An error that wraps errRead is the last one.
@@ -78,6 +95,11 @@ func (t *table) next() (*row, error) {
 		return nil, syntax.Err
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errRead, err)
+	}
+	for i := range values {
+		if strings.ContainsRune(values[i], '\n') {
+			return nil, fmt.Errorf("column %d goes on over line breaks: want a quote (\") that is closed on its line", i+1)
+		}
 	}
 	for i := t.width; i < len(values); i++ {
 		if strings.TrimSpace(values[i]) != "" {

@@ -117,7 +117,12 @@ type parser interface {
 	// columns are those that must be there, by name.
 	columns() []string
 	job(r *row) (Job, error)
+	// named are the columns that say when a job was submitted, how long it runs and
+	// how many GPUs it asks for, as faults name them.
+	named() named
 }
+
+type named struct{ submit, duration, gpus string }
 
 // Scan reads a trace, plain or gzipped, and hands out its jobs in the order of
 // its rows. Memory does not grow with the trace.
@@ -146,7 +151,7 @@ func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
 			j, err = p.job(row)
 		}
 		if err == nil {
-			err = check(&j)
+			err = check(&j, p.named())
 		}
 		var left leftOut
 		switch {
@@ -267,17 +272,17 @@ const (
 var profiles = regexp.MustCompile(`^[1-9]g\.[1-9][0-9]{0,3}gb$`)
 
 // check looks at what every job must be.
-func check(j *Job) error {
+func check(j *Job, of named) error {
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !(math.Abs(j.Submit) <= maxSeconds) {
-		add("submission at %g s: want a time within %g s of zero", j.Submit, float64(maxSeconds))
+		add("%s %g s: want a time within %g s of zero", of.submit, j.Submit, float64(maxSeconds))
 	}
 	if !(j.Duration > 0 && j.Duration <= maxSeconds) {
-		add("duration %g s: want more than 0, at most %g", j.Duration, float64(maxSeconds))
+		add("%s %g s: want more than 0, at most %g", of.duration, j.Duration, float64(maxSeconds))
 	}
 	if j.GPUs < 1 || j.GPUs > maxGPUs {
-		add("%d GPUs: want 1 to %d", j.GPUs, maxGPUs)
+		add("%s %d: want 1 to %d", of.gpus, j.GPUs, maxGPUs)
 	}
 	if j.Min != 0 || j.Max != 0 {
 		if j.Min == 0 {
@@ -287,11 +292,11 @@ func check(j *Job) error {
 			j.Max = j.GPUs
 		}
 		if j.Min < 1 || j.Min > j.GPUs || j.Max < j.GPUs || j.Max > maxGPUs {
-			add("%d to %d GPUs: want the %d that it asks for between them", j.Min, j.Max, j.GPUs)
+			add("min_gpus %d, max_gpus %d: want the %d of %s between them, and at most %d", j.Min, j.Max, j.GPUs, of.gpus, maxGPUs)
 		}
 	}
 	if !(math.Abs(j.Deadline) <= maxSeconds) {
-		add("deadline at %g s: want a time within %g s of zero", j.Deadline, float64(maxSeconds))
+		add("deadline_s %g s: want a time within %g s of zero", j.Deadline, float64(maxSeconds))
 	}
 	if j.Share == 1 {
 		j.Share = 0

@@ -58,9 +58,9 @@ func TestFormats(t *testing.T) {
 			o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,x,0,1.5\nb,0,-1,1\nc,0,0,1\nd,0,1e30,1\ne,0,1,0\nf,0,NaN,1\ng,0,5,1\nh,0\n\"i,0,5,1\n",
 			want: []Job{{ID: "g", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 9, Jobs: 1, Broken: 8, First: "line 2: submit_s \"x\": want a number\ngpus 1.5: want a whole number"},
 		},
-		"broken rows stop": {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus\na,0,5,1\nb,0,-1,1\n", wantErr: "line 3: duration -1 s: want more than 0"},
+		"broken rows stop": {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus\na,0,5,1\nb,0,-1,1\n", wantErr: "line 3: duration_s -1 s: want more than 0"},
 		"a class":          {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,class\na,0,5,1,big\n", wantErr: "class \"big\": want one of"},
-		"elastic bounds":   {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,min_gpus\na,0,5,1,2\n", wantErr: "2 to 1 GPUs"},
+		"elastic bounds":   {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,min_gpus\na,0,5,1,2\n", wantErr: "min_gpus 2, max_gpus 1: want the 1 of gpus between them"},
 		"parts of GPUs":    {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,5,1,0.25,\nb,0,5,1,,1g.10gb\nc,0,5,1,1,\nd,0,5,2,0.5,\n", want: []Job{{ID: "a", Duration: 5, GPUs: 1, Share: 0.25}, {ID: "b", Duration: 5, GPUs: 1, Profile: "1g.10gb"}, {ID: "c", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 3, Broken: 1, First: "line 5: a part of a GPU (gpu_share, mig_profile) of 2 GPUs: want one of both, of 1 GPU, without min_gpus and max_gpus"}},
 		"no share":         {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,5,1,0,\n", wantErr: "line 2: gpu_share 0: want more than 0, at most 1"},
 		"no profile":       {o: Options{Format: "csv", Strict: true}, text: "job,submit_s,duration_s,gpus,gpu_share,mig_profile\na,0,5,1,,half\n", wantErr: "line 2: mig_profile \"half\": want one such as 1g.10gb"},
@@ -68,6 +68,10 @@ func TestFormats(t *testing.T) {
 		"a column twice":   {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpus\na,0,5,1,2\n", wantErr: "column gpus is there twice: want it once"},
 		"no job":           {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n", wantErr: "no job among them"},
 		"all broken":       {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,b,c,d\n", wantErr: "all of them broken or left out; line 2"},
+		"an open quote":    {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\na,0,5,1\n\"b,0,5,1\nc,0,5,1\n", want: []Job{{ID: "a", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 1, Broken: 1, First: "line 3: column 1 goes on over line breaks: want a quote (\") that is closed on its line"}},
+		"UTF-16":           {o: Options{Format: "csv"}, text: "\xff\xfej\x00o\x00b\x00", wantErr: "the text is UTF-16: want UTF-8"},
+		"no text":          {o: Options{Format: "csv"}, text: "a\x1b[31m,b\n1,2\n", wantErr: `there are a\x1b[31m, b`},
+		"a long no header": {o: Options{Format: "csv"}, text: strings.Repeat("x", 1000) + "\n", wantErr: "xxx…"},
 		"no columns":       {o: Options{Format: "csv"}, text: "a,b\n1,2\n", wantErr: "columns job, submit_s, duration_s, gpus are missing; there are a, b"},
 		"nothing":          {o: Options{Format: "csv"}, text: "", wantErr: "empty"},
 		"no format":        {o: Options{Format: "xml"}, text: "", wantErr: "format \"xml\": want one of"},
@@ -295,7 +299,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d jobs, %d reported", len(jobs), rep.Jobs)
 		}
 		for i := range jobs {
-			if err := check(&jobs[i]); err != nil {
+			if err := check(&jobs[i], named{}); err != nil {
 				t.Errorf("%+v: %v", jobs[i], err)
 			}
 		}

@@ -190,6 +190,11 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 				return err
 			}
 		}
+		if !slices.ContainsFunc(results, func(r sim.Result) bool { return r.Metrics.Cohort > 0 }) {
+			if _, err := fmt.Fprint(w, "No job is submitted in the middle half of the time, so nothing is known of completion times and waits; those below are 0.\n\n"); err != nil {
+				return err
+			}
+		}
 		return render.Simulated(w, s, f.policies, results)
 	})
 }

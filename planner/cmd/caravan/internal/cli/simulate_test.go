@@ -29,6 +29,8 @@ func TestSimulate(t *testing.T) {
 	path := writeFile(t, "trace.csv", smallTrace())
 	cluster := writeFile(t, "cluster.hcl", "nodes \"dgx\" {\n  count = 2\n  gpus  = 8\n  model = \"H100\"\n}\n")
 	broken := writeFile(t, "broken.csv", smallTrace()+"x,1,-5,1,,\n")
+	few := writeFile(t, "few.csv", "job,submit_s,duration_s,gpus\na,0,60,1\nb,60,60,1\n")
+	large := writeFile(t, "large.csv", "job,submit_s,duration_s,gpus\na,0,60,1\nb,60,60,4096\n")
 	wrong := writeFile(t, "wrong.hcl", "nodes \"dgx\" {\n  count = 0\n  gpus  = 99\n  model = \"H1000\"\n}\n")
 	queues := writeFile(t, "queues.hcl", "queue \"team\" {\n  guarantee {\n    gpus = 8\n  }\n}\n")
 	own := writeFile(t, "own.hcl", "policy {\n  order = \"sjf\"\n}\n")
@@ -60,8 +62,8 @@ func TestSimulate(t *testing.T) {
 		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},
 		"no such trace":                 {args: []string{"simulate", "--trace", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
 		"a cluster of half a node":      {args: []string{"simulate", "--trace", path, "--gpus", "12"}, wantCode: 2, wantErr: []string{"12 GPUs with 8 per node"}},
-		"broken rows":                   {args: []string{"simulate", "--trace", broken, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"gang"}, wantErr: []string{"1 of 13 rows are broken", "line 14: duration -5 s"}},
-		"broken rows stop":              {args: []string{"simulate", "--trace", broken, "--strict"}, wantCode: 1, wantErr: []string{"line 14: duration -5 s"}},
+		"broken rows":                   {args: []string{"simulate", "--trace", broken, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"gang"}, wantErr: []string{"1 of 13 rows are broken", "line 14: duration_s -5 s"}},
+		"broken rows stop":              {args: []string{"simulate", "--trace", broken, "--strict"}, wantCode: 1, wantErr: []string{"line 14: duration_s -5 s"}},
 		"gavel without its throughputs": {args: []string{"simulate", "--trace", path, "--format", "gavel"}, wantCode: 2, wantErr: []string{"simulation_throughputs.json.gz", "--throughputs"}},
 		"describe":                      {args: []string{"trace", "describe", path}, wantOut: []string{"12 in 1.2 days", "32    1"}},
 		"describe as JSON":              {args: []string{"trace", "describe", "--json", path}, wantOut: []string{`"max_gpus": 32`, `"rows": 12`}},
@@ -78,6 +80,8 @@ func TestSimulate(t *testing.T) {
 		"scale to a load without end":   {args: []string{"trace", "scale", "--load", "Inf", path}, wantCode: 2, wantErr: []string{"load +Inf: want 0.0001 to 100"}},
 		"scale to nearly no load":       {args: []string{"trace", "scale", "--load", "1e-300", path}, wantCode: 2, wantErr: []string{"load 1e-300: want 0.0001 to 100"}},
 		"numbers that are none":         {args: []string{"simulate", "--trace", path, "--load", "1e-300", "--repair", "NaN", "--failures", "Inf", "--interval", "Inf"}, wantCode: 1, wantErr: []string{"load 1e-300: want 0.0001", "repair NaN: want more than 0", "failures +Inf of each node", "interval +Inf: want 0 to 86400"}},
+		"nothing in the middle":         {args: []string{"simulate", "--trace", few, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"No job is submitted in the middle half of the time"}},
+		"all but one too large":         {args: []string{"simulate", "--trace", large, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantCode: 1, wantErr: []string{"scale 1 jobs", "can never hold them: 1, the largest is b, of 4096 GPUs"}},
 		"a time unit":                   {args: []string{"trace", "describe", "--time-unit", "h", path}, wantCode: 2, wantErr: []string{`--time-unit "h"`}},
 	}
 	for name, test := range tests {
