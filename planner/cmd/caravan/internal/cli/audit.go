@@ -54,33 +54,17 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 }
 
 func (a *app) checkEvents(name string, f *auditFlags) error {
-	cluster, err := a.simCluster(&f.sim)
-	if err != nil {
-		return err
-	}
 	var metrics []byte
+	var err error
 	policy := f.policy
 	if f.results != "" {
 		if policy, metrics, err = a.metricsOf(f); err != nil {
 			return err
 		}
 	}
-	if policy, _, _ = strings.Cut(policy, "@"); policy == sim.PolicyKube || policy == sim.PolicyKubeQuota {
-		cluster = cluster.Plain()
-	}
 	in := audit.Input{Replay: f.sim.replay}
-	own := len(cluster.Nodes)
-	c := sim.Comparison{Cluster: cluster}
-	if err := a.simPools(&f.sim, &c); err != nil {
+	if in.Nodes, err = a.auditNodes(&f.sim, policy); err != nil {
 		return err
-	}
-	if len(c.Pools.Pools) > 0 {
-		cluster = cluster.WithPools(c.Pools)
-	}
-	for i := range cluster.Nodes {
-		n := audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own}
-		n.Slices, n.Profiles, n.Divides = cluster.PartsOf(i)
-		in.Nodes = append(in.Nodes, n)
 	}
 	if f.sim.trace.file != "" {
 		jobs, _, err := f.sim.trace.readAtMost(a.env, f.sim.maxJobs)
@@ -117,6 +101,31 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return fmt.Errorf("%s: faults: %d; metrics that are others: %d", name, out.FaultCount, len(out.Differences))
 	}
 	return nil
+}
+
+// auditNodes are the nodes that a row was played on.
+func (a *app) auditNodes(f *simFlags, row string) (out []audit.Node, err error) {
+	cluster, err := a.simCluster(f)
+	if err != nil {
+		return nil, err
+	}
+	if policy, _, _ := strings.Cut(row, "@"); policy == sim.PolicyKube || policy == sim.PolicyKubeQuota {
+		cluster = cluster.Plain()
+	}
+	own := len(cluster.Nodes)
+	c := sim.Comparison{Cluster: cluster}
+	if err := a.simPools(f, &c); err != nil {
+		return nil, err
+	}
+	if len(c.Pools.Pools) > 0 {
+		cluster = cluster.WithPools(c.Pools)
+	}
+	for i := range cluster.Nodes {
+		n := audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own}
+		n.Slices, n.Profiles, n.Divides = cluster.PartsOf(i)
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 // metricsOf finds the metrics of the run whose events are checked, and its policy.
