@@ -89,7 +89,22 @@ func (r *run) startDriven(ctx context.Context, edits ...edit) (diary, error) {
 	if _, err := r.submit(trainDriverFile, append([]edit{r.driven}, edits...)...); err != nil {
 		return nil, err
 	}
-	return r.awaitDiary(ctx, "all members have started", func(d diary) bool { return len(d.with(wordStart)) == trainDriverMembers })
+	d, err := r.awaitDiary(ctx, "all members have started", func(d diary) bool { return len(d.with(wordStart)) >= trainDriverMembers })
+	return d.firstStarts(trainDriverMembers), err
+}
+
+// firstStarts is the diary up to the start of so many members: an elastic gang may
+// have grown before anybody looks.
+func (d diary) firstStarts(members int) diary {
+	for i, e := range d {
+		if e.word == wordStart {
+			members--
+		}
+		if members == 0 {
+			return d[:i+1]
+		}
+	}
+	return d
 }
 
 // awaitDiary waits until the diary is as it should be.

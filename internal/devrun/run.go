@@ -23,7 +23,7 @@ import (
 // scenarioTime is the most that a scenario may take; startTime the cluster.
 const (
 	startTime    = 5 * time.Minute
-	scenarioTime = 10 * time.Minute
+	scenarioTime = 6 * time.Minute
 )
 
 // Options say what to run.
