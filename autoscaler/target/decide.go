@@ -70,6 +70,8 @@ type input struct {
 	blocked time.Time
 	// doubts are nodes that may exist, though the state does not know them.
 	doubts map[string]terraform.Doubt
+	// cutShort says that an apply was, and what it was about is not finished.
+	cutShort bool
 	// allowed are the purchases that a strategy lets be made now; nil is all.
 	allowed map[string]bool
 }
@@ -97,6 +99,9 @@ type decision struct {
 	failed []failure
 	// present are purchases whose nodes are all ready, for the first time.
 	present []string
+	// vanished are the names, by purchase, of nodes that were there, and that neither
+	// the state nor Nomad has any more: the planner is told that they are gone.
+	vanished map[string][]string
 	// ready and coming count nodes.
 	ready, coming int
 	// why says in words why something that seems due is not done.
@@ -107,6 +112,7 @@ type decision struct {
 // decision.
 func decide(in input) decision {
 	d := decision{want: map[string]terraform.Value{}}
+	d.vanished = in.vanished()
 	failed := in.judge(&d)
 	keep := in.keep(&d, failed)
 	in.settle(&d, keep, failed)

@@ -52,6 +52,40 @@ func ordered(left time.Duration, names ...string) map[string]note {
 	return out
 }
 
+// Nodes that were there and are neither in the state nor in Nomad count as gone, and
+// are not made again; those of a purchase that is being made are still to come.
+func TestVanishedNodes(t *testing.T) {
+	tests := map[string]struct {
+		in   input
+		want string
+	}{
+		"of one that was there":          {input{state: stateOf("a=p"), nodes: map[string]machine{"a": up}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Present, "a", "b")}}}, "map[p:[b]]"},
+		"of one that failed":             {input{wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Failed, "a")}}}, "map[p:[a]]"},
+		"of one that comes":              {input{wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Coming, "a"), buy("q", burstapi.Wanted, "b")}}}, "map[]"},
+		"that is to go":                  {input{wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Coming, "a", "b")}, GiveBack: []burstapi.GiveBack{{Name: "a"}}}}, "map[p:[a]]"},
+		"that lives in Nomad":            {input{nodes: map[string]machine{"a": booting}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Failed, "a")}}}, "map[]"},
+		"that is down there":             {input{nodes: map[string]machine{"a": down}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Failed, "a")}}}, "map[p:[a]]"},
+		"that is in doubt":               {input{doubts: map[string]terraform.Doubt{"a": {}}, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Failed, "a")}}}, "map[]"},
+		"while an apply is not finished": {input{cutShort: true, wants: burstapi.Pool{Purchases: []burstapi.Purchase{buy("p", burstapi.Failed, "a")}}}, "map[]"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.in.planned, test.in.now, test.in.count = true, noon, 8
+			d := decide(test.in)
+			if got := fmt.Sprint(d.vanished); got != test.want {
+				t.Errorf("vanished are %s, want %s", got, test.want)
+			}
+			for _, names := range d.vanished {
+				for _, name := range names {
+					if slices.Contains(d.add, name) {
+						t.Errorf("%s is made again", name)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestDecide(t *testing.T) {
 	type result struct {
 		Want, Add, Drain, Undrain, Remove, Failed, Present string

@@ -134,6 +134,7 @@ func (j *job) pass(ctx context.Context, now func() time.Time, o order) (outcome,
 		return outcome{}, errors.Join(err, held.Release())
 	}
 	in.see(see)
+	in.cutShort = held.Interrupted() != nil
 	see.refresh(in.now, j.pool.JoinTimeout)
 	out := outcome{decision: decide(in), since: map[string]time.Time{}, after: see.state}
 	for name, n := range see.notes {
@@ -185,6 +186,10 @@ func (j *job) act(ctx context.Context, now func() time.Time, held Held, see sigh
 	for _, f := range out.failed {
 		j.log.Warn("a purchase is rolled back", "purchase", f.purchase, "nodes", f.names, "reason", f.reason, "message", f.message)
 		j.lose(ctx, now(), f, out)
+	}
+	for _, id := range slices.Sorted(maps.Keys(out.vanished)) {
+		j.log.Warn("nodes are neither in Terraform's state nor in Nomad; they count as gone", "purchase", id, "nodes", out.vanished[id])
+		j.report(ctx, burstapi.Report{Purchase: id, Kind: burstapi.ReportGone, Nodes: out.vanished[id], Lived: out.lived(now(), out.vanished[id])})
 	}
 	for _, id := range out.present {
 		if !j.report(ctx, burstapi.Report{Purchase: id, Kind: burstapi.ReportPresent, Message: "all nodes are ready with their devices"}) {

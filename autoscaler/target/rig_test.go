@@ -108,8 +108,15 @@ func (p *planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		p.reports = append(p.reports, rep)
 		for i := range p.pool.Purchases {
-			if b := &p.pool.Purchases[i]; b.ID == rep.Purchase && rep.Kind == burstapi.ReportFailed {
+			b := &p.pool.Purchases[i]
+			switch {
+			case b.ID != rep.Purchase:
+			case rep.Kind == burstapi.ReportFailed:
 				b.State = burstapi.Failed
+			case rep.Kind == burstapi.ReportGone:
+				gone := func(name string) bool { return slices.Contains(rep.Nodes, name) }
+				b.Names = slices.DeleteFunc(slices.Clone(b.Names), gone)
+				p.pool.GiveBack = slices.DeleteFunc(p.pool.GiveBack, func(g burstapi.GiveBack) bool { return gone(g.Name) })
 			}
 		}
 		w.WriteHeader(http.StatusNoContent)

@@ -99,10 +99,25 @@ func (p *Plugin) examine(ctx context.Context, j *job) (*sdk.TargetStatus, error)
 	if err != nil {
 		j.log.Warn("whether an apply was interrupted is not known", "error", err)
 	}
-	if !j.dryRun && (interrupted != nil || see.unsettled(j.planner != nil) || see.doubtful(p.now(), j.pool.JoinTimeout)) {
+	if !j.dryRun && (interrupted != nil || see.unsettled(j.planner != nil) || see.doubtful(p.now(), j.pool.JoinTimeout) || j.misses(ctx, see)) {
 		p.tidy(j)
 	}
 	return status, nil
+}
+
+// misses says whether nodes have vanished of which the planner is to be told. Where it
+// cannot be asked there is nobody to tell.
+func (j *job) misses(ctx context.Context, see sight) bool {
+	if j.planner == nil {
+		return false
+	}
+	wants, err := j.wants(ctx)
+	if err != nil {
+		return false
+	}
+	in := input{planned: true, wants: wants}
+	in.see(see)
+	return len(in.vanished()) > 0
 }
 
 // tidy starts a pass that finishes what is under way.

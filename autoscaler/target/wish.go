@@ -97,6 +97,11 @@ func (in input) wishes(failed map[string]bool) []wish {
 	for _, g := range in.wants.GiveBack {
 		leaving[g.Name] = true
 	}
+	for _, names := range in.vanished() {
+		for _, name := range names { // what is gone is not made again: the planner decides
+			leaving[name] = true
+		}
+	}
 	for _, p := range in.wants.Purchases {
 		if p.State == burstapi.Failed || p.State == burstapi.GivingBack {
 			continue
@@ -158,4 +163,29 @@ func (in input) busy(name string) int {
 	default:
 		return 0
 	}
+}
+
+// vanished are nodes that were there, or are to go, and are not: the state lacks them,
+// none lives in Nomad, and none is in doubt. Of a purchase that is still being made
+// none has vanished, but that it is to go.
+func (in input) vanished() map[string][]string {
+	if !in.planned || in.cutShort {
+		return nil
+	}
+	leaving := map[string]bool{}
+	for _, g := range in.wants.GiveBack {
+		leaving[g.Name] = true
+	}
+	out := map[string][]string{}
+	for _, p := range in.wants.Purchases {
+		made := p.State != burstapi.Wanted && p.State != burstapi.Coming
+		for _, name := range p.Names {
+			_, known := in.state[name]
+			_, doubted := in.doubts[name]
+			if !known && !doubted && !in.nodes[name].Lives && (made || leaving[name]) {
+				out[p.ID] = append(out[p.ID], name)
+			}
+		}
+	}
+	return out
 }

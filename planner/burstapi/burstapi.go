@@ -12,6 +12,9 @@ const (
 	// PathReport takes a Report by POST. It is answered with 204 once the report
 	// is kept, and with 404 for a purchase that nobody knows any more.
 	PathReport = "/caravan/v1/burst/report"
+	// PathForget takes a Forget by POST, and answers with what was Forgotten. It needs
+	// a management token.
+	PathForget = "/caravan/v1/burst/forget"
 )
 
 // The node meta keys of nodes that were bought.
@@ -210,4 +213,28 @@ type Report struct {
 	// existed until now; with ReportFailed, those that are in neither list were never
 	// made.
 	Lived map[string]float64 `json:"lived_s,omitempty"`
+}
+
+// Forget asks that nothing more is known of a purchase, since nothing of it is there.
+type Forget struct {
+	Purchase string `json:"purchase"`
+	// Force lets go of one on whose nodes a gang still runs, as far as Nomad knows.
+	Force bool `json:"force,omitempty"`
+}
+
+// Forgotten is a purchase that is known no more.
+type Forgotten struct {
+	Purchase string `json:"purchase"`
+	Pool     string `json:"pool"`
+	// Gang is whom it was for, as namespace/job.
+	Gang  string `json:"gang"`
+	State State  `json:"state"`
+	// Names are the nodes that nobody had said are gone: their quota is free now.
+	Names []string `json:"names"`
+	// Cost is what all of it has cost until now, in Currency.
+	Cost     float64 `json:"cost"`
+	Currency string  `json:"currency"`
+	// Nodes are those of its nodes that Nomad has, by their IDs: they are given back as
+	// nodes of no purchase.
+	Nodes []string `json:"nodes,omitempty"`
 }

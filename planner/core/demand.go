@@ -147,6 +147,9 @@ func (b *buyer) tally() {
 		b.priced[p.Pool] += float64(left(p)) * p.Price
 	}
 	for _, node := range b.c.bought {
+		if b.c.tree.Nodes[node].Model.Unschedulable == nodeDown {
+			continue // nobody pays for what is no more, and it is no purchase's
+		}
 		on := b.c.tree.Nodes[node].Model.Bought
 		if p := b.c.purchase(on.Purchase); on.Surplus != "" || p == nil || !slices.Contains(p.Names, on.Name) {
 			b.inPool[on.Pool]++

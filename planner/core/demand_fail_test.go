@@ -173,3 +173,23 @@ func TestBrokenPurchases(t *testing.T) {
 		t.Errorf("its nodes are paid for until %s, and nothing is bought again: %s", p.Until, out.Decisions[0].Reason)
 	}
 }
+
+// A node of no purchase takes a place of its pool's quota, but not when it is down: it
+// is no more.
+func TestStraysThatAreDownTakeNoQuota(t *testing.T) {
+	for down, want := range map[string]int{"": 0, "down": 1} {
+		s := draw(t, "b1 r1 n1 aaaa")
+		submit(t, s, "m 1x4 runs:2h")
+		s.Jobs[0].Duration = 9 * time.Hour
+		s.Burst = model.Burst{Currency: "EUR", Pools: []model.BuyPool{buyPool("eu", 1)}}
+		bursts(s, "m", func(j *model.Job) { j.Burst = model.BurstOnly })
+		s.Allocs = nil
+		stray := s.Nodes[0]
+		stray.ID, stray.Name, stray.GPUs, stray.Unschedulable = "stray", "stray", nil, down
+		stray.Bought = &model.Bought{Pool: "eu", Name: "old-0", Purchase: "old"}
+		s.Nodes = append(s.Nodes, stray)
+		if out := plan(t, s, Policy{}); len(out.Demand.Buy) != want {
+			t.Errorf("%q: %d purchases, want %d: %s", down, len(out.Demand.Buy), want, out.Decisions[0].Reason)
+		}
+	}
+}

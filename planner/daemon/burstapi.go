@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/burstapi"
@@ -59,4 +62,49 @@ func (b backend) BurstReport(ctx context.Context, r burstapi.Report) error {
 	d.metrics.reported(&r)
 	d.poke(true)
 	return nil
+}
+
+// BurstForget lets go of a purchase, unless a gang runs on a node of it.
+func (b backend) BurstForget(ctx context.Context, f burstapi.Forget) (out burstapi.Forgotten, err error) {
+	d := b.d
+	term, leading := d.leads(ctx)
+	if !leading || d.cfg.ObserveOnly {
+		return out, &httpapi.Error{Status: http.StatusServiceUnavailable, Message: "this planner does not lead, and keeps no purchases", Do: "try again in a few seconds; caravan status says who leads"}
+	}
+	pools, _, v := d.bursts.answer()
+	if v == nil || d.now().Sub(v.Taken) > staleAfter || v.Blind() != "" {
+		return out, &httpapi.Error{Status: http.StatusServiceUnavailable, Message: "what runs on the purchase's nodes is not known: the cluster is not seen", Do: "try again in a few seconds"}
+	}
+	var busy []string
+	out = burstapi.Forgotten{Purchase: f.Purchase, Names: []string{}}
+	for i := range pools {
+		for k := range pools[i].Nodes {
+			n := &pools[i].Nodes[k]
+			if n.Purchase != f.Purchase {
+				continue
+			}
+			out.Nodes = append(out.Nodes, n.NodeID)
+			if n.Gang != "" {
+				busy = append(busy, fmt.Sprintf("%s on %s", n.Gang, cmp.Or(n.Name, n.NodeID)))
+			}
+		}
+	}
+	slices.Sort(busy)
+	if len(busy) > 0 && !f.Force {
+		return out, &httpapi.Error{Status: http.StatusConflict, Message: fmt.Sprintf("purchase %s is in use: %s", f.Purchase, strings.Join(busy, ", ")),
+			Do: "stop what runs there first, or use --force where Nomad is wrong about it"}
+	}
+	e, names, known, err := d.bursts.letGo(term, f.Purchase, d.now().UTC())
+	switch {
+	case err != nil:
+		return out, &httpapi.Error{Status: http.StatusServiceUnavailable, Message: err.Error(), Do: "try again"}
+	case !known:
+		return out, &httpapi.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no purchase %q", f.Purchase), Do: "caravan pools shows those that there are"}
+	}
+	out.Pool, out.State, out.Cost, out.Currency = e.Pool, burstapi.State(e.State), e.Total(), v.Snapshot.Burst.Currency
+	out.Gang = cmp.Or(e.For.Namespace, "default") + "/" + e.For.ID
+	out.Names = append(out.Names, names...)
+	d.log.Warn("a purchase was forgotten by hand", "purchase", f.Purchase, "pool", e.Pool, "nodes", names, "in_nomad", out.Nodes, "cost", out.Cost, "force", f.Force)
+	d.poke(true)
+	return out, nil
 }

@@ -159,6 +159,21 @@ func (b *bursts) report(ctx context.Context, r *burstapi.Report, now time.Time) 
 	return true, b.put(ctx, next)
 }
 
+// letGo forgets a purchase; names are those of its nodes that were not gone.
+func (b *bursts) letGo(ctx context.Context, id string, now time.Time) (e purchases.Entry, names []string, known bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.loaded || b.damaged != "" {
+		return e, nil, false, errors.New("the purchases have not been read yet")
+	}
+	next := b.book.Clone()
+	e, names, known = next.Forget(id, now)
+	if !known {
+		return e, nil, false, nil
+	}
+	return e, names, true, b.put(ctx, next)
+}
+
 // doubts is how many nodes of each pool are in doubt.
 func (b *bursts) doubts() map[string]int {
 	b.mu.Lock()

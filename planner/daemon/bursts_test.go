@@ -137,3 +137,40 @@ func TestBurstAnswersForLeadersOnly(t *testing.T) {
 	d.cfg.ObserveOnly = true
 	answer("this planner observes only")
 }
+
+// A purchase is forgotten once nothing runs on its nodes, or by force, and only where
+// the cluster is seen.
+func TestForgetPurchase(t *testing.T) {
+	d, _ := testDaemon(t)
+	store := &fakeTallies{}
+	d.bursts.store, d.bursts.pools = store, burstRig(store).pools
+	d.now = func() time.Time { return burstTime }
+	forget := func(id string, force bool, want string) (burstapi.Forgotten, bool) {
+		t.Helper()
+		out, err := backend{d}.BurstForget(t.Context(), burstapi.Forget{Purchase: id, Force: force})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("forgetting %s: %v, want %q", id, err, want)
+		}
+		return out, err == nil
+	}
+	forget("p", false, "the cluster is not seen")
+	if err := d.bursts.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v := burstView(&d.bursts, burstTime)
+	bought := aPurchase()
+	v.Snapshot.Nodes = append(v.Snapshot.Nodes, model.Node{ID: "n", Bought: &model.Bought{Pool: bought.Pool, Name: bought.Names[0], Purchase: bought.ID}})
+	v.Snapshot.Allocs = append(v.Snapshot.Allocs, model.Alloc{ID: "a", Job: "m", Node: "n"})
+	if err := d.bursts.carry(t.Context(), v, &model.Plan{Demand: &model.Demand{Buy: []model.Purchase{bought}}}, burstTime); err != nil {
+		t.Fatal(err)
+	}
+	forget(bought.ID, false, "is in use: default/m on "+bought.Names[0])
+	forget("other", false, "there is no purchase")
+	out, ok := forget(bought.ID, true, "")
+	if !ok || out.Pool != bought.Pool || len(out.Names) != len(bought.Names) || len(out.Nodes) != 1 {
+		t.Errorf("forgotten: %+v", out)
+	}
+	forget(bought.ID, true, "there is no purchase")
+	d.leader.set(nil, "other", nil)
+	forget(bought.ID, false, "does not lead")
+}

@@ -13,6 +13,8 @@ type Buyer interface {
 	Burst() burstapi.Answer
 	// BurstReport takes over what became of a purchase.
 	BurstReport(ctx context.Context, r burstapi.Report) error
+	// BurstForget lets go of a purchase of which nothing is there.
+	BurstForget(ctx context.Context, f burstapi.Forget) (burstapi.Forgotten, error)
 }
 
 // maxReport bounds a report's body.
@@ -28,6 +30,7 @@ func (s *server) handleBurst(mux *http.ServeMux) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("POST "+burstapi.PathForget, s.answer(s.burstForget))
 }
 
 // burst names jobs of all namespaces, and nodes.
@@ -55,6 +58,21 @@ func (s *server) burstReport(r *http.Request) error {
 	return s.b.BurstReport(r.Context(), report)
 }
 
+// burstForget lets quota and money go that may be in use, so it needs all rights.
+func (s *server) burstForget(r *http.Request) (any, error) {
+	if err := s.authorize(r, RightManage, "*"); err != nil {
+		return nil, err
+	}
+	var forget burstapi.Forget
+	if err := decodeMax(r, &forget, maxReport); err != nil {
+		return nil, err
+	}
+	if forget.Purchase == "" {
+		return nil, &Error{Status: http.StatusBadRequest, Message: "purchase: \"\": want the purchase's ID", Do: "name one that caravan pools shows"}
+	}
+	return s.b.BurstForget(r.Context(), forget)
+}
+
 // Burst asks what is wanted of the pools in which nodes can be bought.
 func (c *Client) Burst(ctx context.Context) (burstapi.Answer, error) {
 	return get[burstapi.Answer](ctx, c, "burst")
@@ -65,4 +83,9 @@ func (c *Client) Burst(ctx context.Context) (burstapi.Answer, error) {
 func (c *Client) BurstReport(ctx context.Context, r burstapi.Report) error {
 	_, err := post[struct{}](ctx, c, r, "burst", "report")
 	return err
+}
+
+// BurstForget lets go of a purchase of which nothing is there.
+func (c *Client) BurstForget(ctx context.Context, f burstapi.Forget) (burstapi.Forgotten, error) {
+	return post[burstapi.Forgotten](ctx, c, f, "burst", "forget")
 }

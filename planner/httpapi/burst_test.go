@@ -14,13 +14,16 @@ func TestBurst(t *testing.T) {
 		method, path, token, body, want string
 		wantStatus, wantReports         int
 	}{
-		"asked":              {"GET", burstapi.PathBurst, "", "", `"leader":true,"pools":[{"name":"eu"`, 200, 0},
-		"asked by nobody":    {"GET", burstapi.PathBurst, "nobody", "", "no read-job", 403, 0},
-		"reported":           {"POST", burstapi.PathReport, "", `{"pool":"eu","purchase":"p","kind":"ordered"}`, "", 204, 1},
-		"reported by nobody": {"POST", burstapi.PathReport, "nobody", `{"pool":"eu","purchase":"p","kind":"ordered"}`, "no operator:read", 403, 0},
-		"of no purchase":     {"POST", burstapi.PathReport, "", `{"pool":"eu","purchase":"none","kind":"gone"}`, "there is no purchase", 404, 0},
-		"of no sense":        {"POST", burstapi.PathReport, "", `{"pool":"eu","kind":"done"}`, "kind: \\\"done\\\": want one of ordered, present, failed, gone", 400, 0},
-		"no JSON":            {"POST", burstapi.PathReport, "", `{`, "is not the JSON expected", 400, 0},
+		"asked":               {"GET", burstapi.PathBurst, "", "", `"leader":true,"pools":[{"name":"eu"`, 200, 0},
+		"asked by nobody":     {"GET", burstapi.PathBurst, "nobody", "", "no read-job", 403, 0},
+		"reported":            {"POST", burstapi.PathReport, "", `{"pool":"eu","purchase":"p","kind":"ordered"}`, "", 204, 1},
+		"reported by nobody":  {"POST", burstapi.PathReport, "nobody", `{"pool":"eu","purchase":"p","kind":"ordered"}`, "no operator:read", 403, 0},
+		"of no purchase":      {"POST", burstapi.PathReport, "", `{"pool":"eu","purchase":"none","kind":"gone"}`, "there is no purchase", 404, 0},
+		"of no sense":         {"POST", burstapi.PathReport, "", `{"pool":"eu","kind":"done"}`, "kind: \\\"done\\\": want one of ordered, present, failed, gone", 400, 0},
+		"forgotten":           {"POST", burstapi.PathForget, "", `{"purchase":"p"}`, `"pool":"eu"`, 200, 0},
+		"forgotten by nobody": {"POST", burstapi.PathForget, "nobody", `{"purchase":"p"}`, "no management", 403, 0},
+		"nothing forgotten":   {"POST", burstapi.PathForget, "", `{}`, "want the purchase's ID", 400, 0},
+		"no JSON":             {"POST", burstapi.PathReport, "", `{`, "is not the JSON expected", 400, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

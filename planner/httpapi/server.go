@@ -152,7 +152,7 @@ func unknown(r *http.Request) (any, error) {
 		Message: fmt.Sprintf("%s %s is not a part of the API", r.Method, r.URL.Path),
 		Do: "use GET " + Prefix + "/{status,queue,queues,reservations,jobs,explain/NAMESPACE/JOB,unblock/NAMESPACE/JOB,topology,topology/NODE,progress/NAMESPACE/JOB,snapshot,recording,settings,doctor,divisions,burst}, PUT or DELETE " +
 			Prefix + "/settings/{policy,queues,reservations}, or POST " +
-			Prefix + "/{plan,release,suspend,resume,requeue,burst/report}",
+			Prefix + "/{plan,release,suspend,resume,requeue,burst/report,burst/forget}",
 	}
 }
 

@@ -73,6 +73,13 @@ func (b *fakeBackend) BurstReport(_ context.Context, r burstapi.Report) error {
 	return nil
 }
 
+func (b *fakeBackend) BurstForget(_ context.Context, f burstapi.Forget) (burstapi.Forgotten, error) {
+	if f.Purchase == "none" {
+		return burstapi.Forgotten{}, &Error{Status: http.StatusNotFound, Message: "there is no purchase"}
+	}
+	return burstapi.Forgotten{Purchase: f.Purchase, Pool: "eu"}, nil
+}
+
 func (b *fakeBackend) Divisions(gpus []string) ([]Division, error) {
 	if len(gpus) == 0 {
 		return nil, &Error{Status: http.StatusServiceUnavailable, Message: "another planner leads"}

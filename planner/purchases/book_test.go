@@ -391,3 +391,24 @@ func TestNodesThatAreDownBreakPurchases(t *testing.T) {
 		t.Errorf("one that is given back counts: broken since %v", got)
 	}
 }
+
+// What is forgotten is gone and paid for, and nothing of it is left.
+func TestForget(t *testing.T) {
+	b, s := &Book{}, snapshot()
+	b.Carry(s, &model.Demand{Buy: []model.Purchase{bought("p")}}, time.Minute, t0)
+	b.Report(&burstapi.Report{Pool: "eu", Purchase: "p", Kind: burstapi.ReportOrdered}, t0)
+	b.Report(&burstapi.Report{Pool: "eu", Purchase: "p", Kind: burstapi.ReportGone, Nodes: []string{"p-0"}}, t0.Add(30*time.Minute))
+	b.Report(&burstapi.Report{Pool: "eu", Purchase: "p", Kind: burstapi.ReportInDoubt, Nodes: []string{"p-1"}}, t0.Add(30*time.Minute))
+	// An hour of the one, and two of the other, at 10.
+	e, names, known := b.Forget("p", t0.Add(90*time.Minute))
+	if !known || !slices.Equal(names, []string{"p-1"}) || e.Total() != 30 || e.Pool != "eu" {
+		t.Errorf("forgotten: %v, %v, it cost %g; want p-1, and 30", known, names, e.Total())
+	}
+	out := b.Burst(s.Burst, t0.Add(90*time.Minute))
+	if len(out.Bought) != 0 || len(b.Doubts) != 0 || len(out.Spent) != 2 || out.Spent[0].Amount != 30 {
+		t.Errorf("after all: %+v, in doubt %v", out, b.Doubts)
+	}
+	if _, _, known := b.Forget("p", t0); known {
+		t.Error("it is known still")
+	}
+}

@@ -124,3 +124,26 @@ func (b *Book) doubt(r *burstapi.Report, now time.Time) {
 		b.Doubts = b.Doubts[:maxDoubts]
 	}
 }
+
+// Forget lets go of a purchase: what of it nobody has said is gone counts as gone now,
+// and what it has cost as spent. The names are those; false is that nobody knows it.
+func (b *Book) Forget(id string, now time.Time) (out Entry, names []string, known bool) {
+	e := b.find(id)
+	if e == nil {
+		return out, nil, false
+	}
+	for _, name := range e.Names {
+		if !slices.Contains(e.Gone, name) {
+			names = append(names, name)
+			b.part(e, name, now)
+		}
+	}
+	b.charge(e, now)
+	out = *e
+	b.Purchases = slices.DeleteFunc(b.Purchases, func(o Entry) bool { return o.ID == id })
+	b.Doubts = slices.DeleteFunc(b.Doubts, func(d Doubt) bool { return d.Purchase == id })
+	return out, names, true
+}
+
+// Total is what a purchase has cost of which nothing is left.
+func (e *Entry) Total() float64 { return e.Parted }

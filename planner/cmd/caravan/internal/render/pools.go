@@ -82,6 +82,24 @@ func nodePrice(p *burstapi.Pool) string {
 	return price(least, p.Currency)
 }
 
+// Forgotten writes what was let go of.
+func Forgotten(w io.Writer, f burstapi.Forgotten) error {
+	names := "all of its nodes were gone"
+	if len(f.Names) > 0 {
+		names = "its nodes " + strings.Join(f.Names, ", ") + " count as gone"
+	}
+	cost := "nothing"
+	if f.Cost > 0 {
+		cost = price(f.Cost, f.Currency)
+	}
+	text := fmt.Sprintf("Purchase %s of pool %s for %s, %s, is forgotten: %s. It has cost %s.", f.Purchase, f.Pool, f.Gang, f.State, names, cost)
+	if len(f.Nodes) > 0 {
+		text += " Nomad has nodes of it, which are given back: " + strings.Join(f.Nodes, ", ") + "."
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
 func price(x float64, currency string) string {
 	if x == 0 {
 		return "-"
