@@ -51,7 +51,7 @@ func testLife(t *testing.T, nomad string) {
 	if got, want := r.nodes(), []string{"p1-1"}; !cmp.Equal(got, want) {
 		t.Errorf("after one was given back nodes are %v, want %v", got, want)
 	}
-	r.planner.want([]burstapi.Purchase{purchase("p1", "p1-0", "p1-1")}, "p1-0", "p1-1")
+	r.planner.want([]burstapi.Purchase{purchase("p1", "p1-1")}, "p1-1") // p1-0 is gone, as the planner was told
 	r.loop(l, func(s *sdk.TargetStatus) bool { return count(0)(s) && len(r.state()) == 0 })
 	r.nothingLeft()
 	want := []string{"ordered p1", "present p1", "gone p1", "gone p1"}
