@@ -57,7 +57,7 @@ func (c *cycle) prepareOptions(j *model.Job, g *gang, routes []route, sites []si
 		if !j.MixModels {
 			models = c.joinModels(j, g)
 		}
-		sets = c.preferred(j, modelSets(models, j.MixModels))
+		sets = c.inTime(j, c.preferred(j, modelSets(models, j.MixModels)))
 	}
 	for _, set := range sets {
 		g.groups = given
@@ -106,6 +106,16 @@ func (c *cycle) preferred(j *model.Job, sets [][]model.ModelSpeed) [][]model.Mod
 		return sets
 	}
 	return slices.Concat(sets[at:at+1], sets[:at], sets[at+1:])
+}
+
+// inTime leaves out the models that are too slow for a promise, unless all are.
+func (c *cycle) inTime(j *model.Job, sets [][]model.ModelSpeed) [][]model.ModelSpeed {
+	least := c.standing(keyOf(j)).LeastSpeed
+	fast := slices.DeleteFunc(slices.Clone(sets), func(set []model.ModelSpeed) bool { return set[len(set)-1].Speed < least })
+	if len(fast) == 0 {
+		return sets
+	}
+	return fast
 }
 
 // use makes one of its options a gang's present one.

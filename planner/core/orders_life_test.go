@@ -18,7 +18,7 @@ import (
 // stop at once when they are to give way, and end when they have run for as long
 // as they said.
 type course struct {
-	t      *rapid.T
+	t      rapid.TB
 	policy Policy
 	s      *model.Snapshot
 	coming []model.Job
@@ -26,6 +26,29 @@ type course struct {
 	promised map[string]time.Time
 	late     []string
 	gaveWay  int
+	// paced: jobs that name models run at their speeds there; done is what they have
+	// done in the runs that were ended early.
+	paced bool
+	done  map[string]time.Duration
+}
+
+// work is what a job has done, in time at a speed of 1.
+func (c *course) work(j *model.Job) time.Duration {
+	if !c.paced || j.State != model.StateRunning {
+		return ran(j, c.s.Now)
+	}
+	return c.done[j.ID] + time.Duration(float64(c.s.Now.Sub(j.Started))*c.speed(j))
+}
+
+// speed is that of a job on the GPUs that it has.
+func (c *course) speed(j *model.Job) float64 {
+	at := slices.IndexFunc(c.s.Nodes, func(n model.Node) bool { return n.ID == j.Members[0].Node })
+	for _, m := range j.Models {
+		if m.Name == c.s.Nodes[at].GPUs[0].Model {
+			return m.Speed
+		}
+	}
+	return 1
 }
 
 const lifeStep = 5 * time.Minute
@@ -56,7 +79,7 @@ func ran(j *model.Job, now time.Time) time.Duration {
 
 func (c *course) end() {
 	c.s.Jobs = slices.DeleteFunc(c.s.Jobs, func(j model.Job) bool {
-		over := ran(&j, c.s.Now) >= j.Duration
+		over := (j.State == model.StateRunning || !c.paced) && c.work(&j) >= j.Duration
 		if by, ok := c.promised[j.ID]; over && ok && c.s.Now.After(by) {
 			c.late = append(c.late, fmt.Sprintf("%s was promised %s and ended at %s", j.ID, by.Sub(testNow), c.s.Now.Sub(testNow)))
 		}
@@ -97,6 +120,8 @@ func (c *course) stop(p *model.Preemption) {
 	switch {
 	case len(p.Members) != len(j.Members):
 		c.t.Errorf("%s gives %d of %d members", p.Job, len(p.Members), len(j.Members))
+	case strings.Contains(p.Reason, "guaranteed to queue"):
+		delete(c.promised, p.Job) // what comes back to a guarantee goes before promises
 	case !strings.Contains(p.Reason, " against "):
 		c.t.Errorf("%s: reason %q", p.Job, p.Reason)
 	case c.policy.Order != queue.OrderDeadline && turn < 30*time.Minute:
@@ -107,6 +132,14 @@ func (c *course) stop(p *model.Preemption) {
 	if _, ok := c.promised[p.Job]; ok && len(c.s.Nodes) == 1 && c.policy.Order == queue.OrderDeadline {
 		c.t.Errorf("%s was promised its deadline and gives way: %s", p.Job, p.Reason)
 	}
+	if c.paced {
+		at := slices.IndexFunc(c.s.Nodes, func(n model.Node) bool { return n.ID == j.Members[0].Node })
+		if j.RanByModel == nil {
+			j.RanByModel = map[string]time.Duration{}
+		}
+		c.done[j.ID] = c.work(j)
+		j.RanByModel[c.s.Nodes[at].GPUs[0].Model] += turn
+	}
 	j.Preempted = append(j.Preempted, model.Preempted{At: c.s.Now, By: p.For.ID})
 	j.AttainedGPUs += turn.Seconds() * float64(len(j.Members)*len(j.Members[0].GPUs))
 	j.Ran, j.Accounted, j.State, j.Members = j.Ran+turn, c.s.Now, model.StateQueued, nil
@@ -114,7 +147,11 @@ func (c *course) stop(p *model.Preemption) {
 
 // anyCourse draws jobs on one node, or on several with two models of GPUs.
 func anyCourse(t *rapid.T, order string, nodes int) *course {
-	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	return courseOf(t, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), order, nodes)
+}
+
+// courseOf is the one that a source of numbers makes.
+func courseOf(t rapid.TB, rng *rand.Rand, order string, nodes int) *course {
 	c := &course{t: t, policy: withOrder(order), promised: map[string]time.Time{}, s: &model.Snapshot{Now: testNow, Levels: []string{"rack"}}}
 	for i := range nodes {
 		n := model.Node{ID: fmt.Sprint("n", i), Levels: map[string]string{"rack": fmt.Sprint("r", i/2)}}
@@ -177,5 +214,51 @@ func TestDeadlinesArePromised(t *testing.T) {
 	t.Logf("%d promises kept; %d times somebody gave way", promised, gaveWay)
 	if promised == 0 || gaveWay == 0 {
 		t.Errorf("%d promises, %d gave way", promised, gaveWay)
+	}
+}
+
+// On several nodes of two models, and with queues that are limited, each promise is
+// kept too, where nothing is in pieces: jobs take one GPU each, on a model that they
+// name or on any, at a speed of their own.
+func TestDeadlinesArePromisedOfPools(t *testing.T) {
+	promised, refused := 0, 0
+	for seed := range uint64(150) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		c := courseOf(t, rng, queue.OrderDeadline, 2)
+		c.paced, c.done = true, map[string]time.Duration{}
+		if rng.IntN(2) == 0 {
+			c.s.Queues = []model.Queue{
+				{Path: "a", Guarantee: map[string]int{"gpu": rng.IntN(4)}, Borrow: map[string]int{"gpu": rng.IntN(4)}},
+				{Path: "b", Guarantee: map[string]int{"gpu": rng.IntN(4)}, PerUser: map[string]int{"gpu": 1 + rng.IntN(4)}},
+			}
+		}
+		deadlines := 0
+		for i := range c.coming {
+			j := &c.coming[i]
+			j.Groups[0].Count, j.Groups[0].Devices[0].Count = 1, 1
+			j.Duration = (j.Duration + lifeStep).Truncate(2 * lifeStep) // so that at each speed it ends with a step
+			j.Queue = []string{"a", "b/x", "b/y"}[rng.IntN(3)]
+			if j.Models = nil; rng.IntN(3) > 0 {
+				j.Models = []model.ModelSpeed{{Name: "A", Speed: 1}, {Name: "B", Speed: []float64{0.5, 2}[rng.IntN(2)]}}[rng.IntN(2):]
+			}
+			if !j.Deadline.IsZero() {
+				deadlines++
+			}
+		}
+		// A queue that may use nothing never has its jobs end.
+		for i := range c.s.Queues {
+			if q := &c.s.Queues[i]; q.Guarantee["gpu"]+q.Borrow["gpu"] == 0 && q.Borrow != nil {
+				q.Borrow["gpu"] = 1
+			}
+		}
+		c.run()
+		for _, late := range c.late {
+			t.Errorf("seed %d: %s", seed, late)
+		}
+		promised, refused = promised+len(c.promised), refused+deadlines-len(c.promised)
+	}
+	t.Logf("%d promises kept, %d not given", promised, refused)
+	if promised == 0 || refused == 0 {
+		t.Errorf("%d promises, %d not given", promised, refused)
 	}
 }

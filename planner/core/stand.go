@@ -41,6 +41,7 @@ func (c *cycle) stand() {
 		}
 	}
 	c.countPlaces(&s)
+	c.countPools(&s)
 	for i, standing := range discipline.Stand(s) {
 		c.stands.set(s.Jobs[i].Job, standing)
 	}

@@ -122,7 +122,7 @@ func keepPromise(p Promise, st *Standing) {
 	if p.Why != "" {
 		st.Why = p.Why
 	}
-	st.Members, st.Latest = p.Members, p.Latest
+	st.Members, st.Latest, st.LeastSpeed = p.Members, p.Latest, p.LeastSpeed
 	if p.Urgent {
 		st.Class = classUrgent
 	}

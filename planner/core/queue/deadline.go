@@ -21,7 +21,7 @@ import (
 // those that have no deadline. Elastic gangs get at least what they need to end in
 // time, and of the rest whoever gains most by it.
 //
-// The plan counts GPUs, and for gangs whose members take whole nodes the nodes that
+// The plan counts GPUs, those of each Pool too, and for gangs whose members take whole nodes the nodes that
 // are whole, of one domain where one is required. Members that take parts of nodes are
 // counted in GPUs, so that the plan may be better than what a cluster in pieces can
 // do: Margin and Safety make up for that, and how much is in pieces now is told.
@@ -79,6 +79,9 @@ type Promise struct {
 	Members int
 	// Latest is by when it has to begin if it waits and is admitted, zero else.
 	Latest time.Time
+	// LeastSpeed is how fast the GPUs have to be that it gets; 0 for jobs that name
+	// no models.
+	LeastSpeed float64
 	// Turn is its place among those that are admitted, from 1: as they begin in the
 	// plan, and of those that begin together the earliest deadline first.
 	Turn int
@@ -106,14 +109,18 @@ func (d Deadline) Promises(s Situation, p preempt.Policy) []Promise {
 		switch {
 		case why == "" && !e.Job.Deadline.IsZero():
 		case e.Running && (e.stays(p) || e.Priority > highest):
-			task = firm(e, task.Work)
+			task = firm(e, task.Work/d.pace(e, s.Now))
 		default:
 			continue
 		}
 		tasks, of = append(tasks, task), append(of, i)
 	}
 	rooms := s.takeRooms(tasks, of)
-	verdicts := share.Fill(s.GPUs, rooms, tasks, d.Margin.Seconds())
+	all, pools := s.takePools(tasks, of, func(e *Entry) float64 {
+		task, _ := d.task(e, s.Now)
+		return task.Work / d.pace(e, s.Now)
+	})
+	verdicts := share.Fill(s.GPUs, slices.Concat(rooms, pools), all, d.Margin.Seconds())[:len(tasks)]
 	for k, v := range verdicts {
 		if i := of[k]; !tasks[k].Firm {
 			out[i] = promise(&s.Jobs[i], &tasks[k], v, s)
@@ -151,7 +158,10 @@ func (d Deadline) task(e *Entry, now time.Time) (t share.Task, why string) {
 	if e.Running {
 		t.GPUs = max(1, e.Held)
 	}
-	done := e.Ran.Seconds()
+	done, pace := e.done(), d.pace(e, now)
+	if pace != 1 {
+		t.Speed = func(int) float64 { return pace }
+	}
 	if e.elastic() {
 		t.GPUs, t.Members = max(e.GPUsPerMember, e.Footprint), e.Members
 		t.Min = max(e.Count, 1)
@@ -159,12 +169,13 @@ func (d Deadline) task(e *Entry, now time.Time) (t share.Task, why string) {
 		if e.Running {
 			t.Min, t.Max = min(max(1, e.Min), e.Members), max(e.Max, e.Members)
 		}
-		t.Speed = e.relativeSpeed(t.Max)
+		relative := e.relativeSpeed(t.Max)
+		t.Speed = func(members int) float64 { return pace * relative(members) }
 		if e.Ran > 0 {
-			done *= t.Speed(int(math.Round(e.Attained / e.Ran.Seconds() / float64(t.GPUs))))
+			done *= relative(int(math.Round(e.Attained / e.Ran.Seconds() / float64(t.GPUs))))
 		}
 	}
-	total := max(e.Left.Total.Seconds()*d.Safety, (e.Left.Total + e.Left.Spread).Seconds())
+	total := d.total(e)
 	deadline := e.Job.Deadline
 	t.Deadline = deadline.Sub(now).Seconds()
 	if e.Left.Known {
@@ -218,7 +229,13 @@ func promise(e *Entry, t *share.Task, v share.Verdict, s Situation) Promise {
 		p.Why = fmt.Sprintf("it cannot meet %s: beside those that were promised theirs before it ends in %s at the earliest; a deadline of %s or later could be met, and fewer GPUs may help", by, span(v.End), after(s.Now, v.End))
 	}
 	p.Why += s.placesWords(e)
+	if !v.Admitted {
+		p.Why += s.poolsWords(e)
+	}
 	if v.Admitted && !e.Running {
+		if len(e.Job.Models) > 0 {
+			p.LeastSpeed = t.Work / t.Deadline
+		}
 		p.Latest = s.Now.Add(seconds(t.Deadline - t.Alone()))
 	}
 	return p
@@ -248,7 +265,7 @@ func (d deadlines) Stand(s Situation) []Standing {
 	out := make([]Standing, len(s.Jobs))
 	promises := d.Promises(s, d.preempt)
 	for i, p := range promises {
-		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members, Latest: p.Latest}
+		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members, Latest: p.Latest, LeastSpeed: p.LeastSpeed}
 		switch {
 		case p.Why == "":
 			st.Why = "no deadline"

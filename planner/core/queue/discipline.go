@@ -35,6 +35,8 @@ type Situation struct {
 	Jobs []Entry
 	// Rooms are sets of nodes of which some jobs need whole ones.
 	Rooms []Room
+	// Pools are bounds on the GPUs of some jobs.
+	Pools []Pool
 	// Past is how many GPU-seconds jobs have had in all that have ended.
 	Past *Past
 	// Said is what was said of jobs before, so that the same need not be put into
@@ -96,6 +98,8 @@ type Entry struct {
 	Footprint int
 	Rooms     []int
 	Pieces    int
+	// Draws are what it takes of the Pools.
+	Draws []Draw
 	// Left is how long it may still run.
 	Left Estimate
 	// Speed is what is known of the speed of an elastic gang; nil if nothing is.
@@ -130,6 +134,9 @@ type Standing struct {
 	// Latest is by when the job has to begin to keep a promise, for which others are
 	// displaced then where the order is preemptive; zero without one.
 	Latest time.Time
+	// LeastSpeed is how fast it has to be on the GPUs that it gets to keep a promise,
+	// beside its estimate; 0 without one.
+	LeastSpeed float64
 	// InTurn: it is one of those who should run now, so that it displaces somebody
 	// else if it has to give way.
 	InTurn bool

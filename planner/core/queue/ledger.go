@@ -184,16 +184,26 @@ func (r *Refusal) Model() string {
 // gave back what they have.
 func (r *Refusal) Ever() bool { return r.amount <= r.most }
 
+// whose names a queue, or a user of one.
+func (t *Tree) whose(node int) string {
+	queue, user, isUser := strings.Cut(t.nodes[node].path, userMark)
+	switch {
+	case !isUser:
+		return "queue " + queue
+	case user == "":
+		return "those who name no user in queue " + queue
+	}
+	return "user " + user + " of queue " + queue
+}
+
+// modelAt is the model that a dimension counts.
+func (t *Tree) modelAt(dim int) string { return strings.TrimPrefix(t.names[dim], model.ResourceModel) }
+
 // String says it with numbers, and what would help.
 func (r *Refusal) String() string {
 	n := &r.tree.nodes[r.node]
 	what := resourceName(r.tree.names[r.dim])
-	name := "queue " + n.path
-	if queue, user, isUser := strings.Cut(n.path, userMark); isUser {
-		if name = "user " + user + " of queue " + queue; user == "" {
-			name = "those who name no user in queue " + queue
-		}
-	}
+	name := r.tree.whose(r.node)
 	if r.never {
 		text := fmt.Sprintf("asks never to be preempted, which %s grants within its guarantee only, and of that %d of %d %s are held so; it needs %d", name, r.used, r.most, what, r.amount)
 		if r.Ever() {
