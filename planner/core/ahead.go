@@ -107,7 +107,7 @@ const maxWork = 400_000
 func (p *Prepared) looksAhead() bool {
 	if p.timed < 0 {
 		p.timed = 0
-		for _, j := range p.jobs {
+		for j := range p.allJobs() {
 			p.timed += countTimed(j)
 		}
 	}
@@ -289,7 +289,7 @@ func (a *ahead) steps(node int32) []step {
 		row := empty
 		for i := range held {
 			if gone[i] > at {
-				take(&row, held[i])
+				take(&row, &held[i])
 			}
 		}
 		out = append(out, step{at, row})

@@ -48,6 +48,9 @@ func (p *Prepared) Apply(ch Change) error {
 	if ch.Policy != nil {
 		p.putPolicy(*ch.Policy)
 	}
+	if len(ch.PutJobs)+len(ch.DropJobs) > 0 {
+		p.given = nil
+	}
 	touched := map[int32]bool{}
 	var old, now []*model.Job
 	for _, id := range ch.DropAllocs {

@@ -116,9 +116,9 @@ func without[T any](list []*T, x *T, compare func(a, b *T) int) []*T {
 func (p *Prepared) jobsOf(kind int) map[jobKey]*model.Job {
 	if p.some[kind] == nil {
 		p.some[kind] = map[jobKey]*model.Job{}
-		for key, j := range p.jobs {
+		for j := range p.allJobs() {
 			if someKinds[kind](j) {
-				p.some[kind][key] = j
+				p.some[kind][keyOf(j)] = j
 			}
 		}
 	}

@@ -5,10 +5,12 @@
 package core
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/core/beside"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
 	"github.com/caravan-sched/caravan/planner/core/queue"
@@ -76,6 +78,8 @@ type Prepared struct {
 	held    [][]holder
 	ending  []bool
 	endings int
+	// given are the jobs as they were handed over; nil once they have changed.
+	given []model.Job
 	// timed counts the jobs of which it is known how long they run; -1: to be
 	// counted again.
 	timed int
@@ -146,29 +150,18 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 	if err := policy.Validate(); err != nil {
 		return nil, err
 	}
-	if err := snapshot.Validate(); err != nil {
+	p := &Prepared{policy: policy, onTheWay: map[jobKey]bool{}, given: snapshot.Jobs}
+	var tree *topo.Tree
+	err := snapshot.ValidateAnd(func() {
+		wait := beside.Do(func() { p.take(snapshot) })
+		tree = topo.New(snapshot)
+		wait()
+	})
+	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{
-		policy: policy,
-		nodes:  make(map[string]*model.Node, len(snapshot.Nodes)),
-		jobs:   make(map[jobKey]*model.Job, len(snapshot.Jobs)),
-		allocs: make(map[string]*model.Alloc, len(snapshot.Allocs)),
-
-		onTheWay: map[jobKey]bool{},
-	}
-	for i := range snapshot.Nodes {
-		p.nodes[snapshot.Nodes[i].ID] = &snapshot.Nodes[i]
-	}
-	for i := range snapshot.Jobs {
-		p.jobs[keyOf(&snapshot.Jobs[i])] = &snapshot.Jobs[i]
-		p.setOut(&snapshot.Jobs[i])
-	}
-	for i := range snapshot.Allocs {
-		p.allocs[snapshot.Allocs[i].ID] = &snapshot.Allocs[i]
-	}
 	p.setRest(snapshot)
-	p.build(topo.New(snapshot))
+	p.build(tree, each(snapshot.Allocs))
 	return p, nil
 }
 
@@ -182,8 +175,9 @@ func (p *Prepared) setRest(s *model.Snapshot) {
 	p.reserveInteractive()
 }
 
-// build derives everything from the nodes, jobs and allocs.
-func (p *Prepared) build(tree *topo.Tree) {
+// build derives everything from the nodes, jobs and allocs, which may come in any
+// order.
+func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) bool)) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
 	p.divides, p.scratch.ahead = map[int32]bool{}, nil
@@ -195,12 +189,12 @@ func (p *Prepared) build(tree *topo.Tree) {
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil
 	p.entries, p.said = map[*model.Job]*queue.Entry{}, map[*model.Job]queue.Said{}
-	for _, a := range p.allocs {
+	for a := range allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
 		}
 	}
-	for _, j := range p.jobs {
+	for j := range p.allJobs() {
 		p.addMembers(j)
 	}
 	p.present, p.bought = make([]*model.Node, n), nil
@@ -213,9 +207,7 @@ func (p *Prepared) build(tree *topo.Tree) {
 	for v := range p.views {
 		p.views[v] = place.NewEngine(p.catalog, topo.NewState(n))
 	}
-	for i := range int32(n) {
-		p.setRows(i)
-	}
+	p.setAllRows()
 }
 
 // addMembers notes where a job's members in force are, and returns the nodes.
@@ -258,7 +250,7 @@ func (p *Prepared) Terse() { p.terse = true }
 // plan, apply what came of it.
 func (p *Prepared) Decide(now time.Time) *model.Plan {
 	if p.tree == nil {
-		p.build(topo.New(p.snapshot()))
+		p.build(topo.New(p.snapshot()), maps.Values(p.allocs))
 	}
 	c := newCycle(p, now)
 	defer c.revert()
@@ -291,7 +283,7 @@ func (c *cycle) decide() *model.Plan {
 func (p *Prepared) queue() []*model.Job {
 	if p.pending == nil {
 		p.pending = make([]*model.Job, 0, len(p.jobs))
-		for _, j := range p.jobs {
+		for j := range p.allJobs() {
 			if waits(j) {
 				p.pending = append(p.pending, j)
 			}

@@ -17,12 +17,19 @@ type accounts struct {
 	// capacity is all that the cluster has.
 	capacity queue.Vector
 	byJob    map[jobKey]queue.Vector
-	onNode   []map[jobKey]queue.Vector
+	// onNode is, by node, what each holder of something there uses.
+	onNode [][]usedBy
 	// ledger is what all jobs use, but for those that have changed since, and
 	// charged what it has been charged with for each.
 	ledger  *queue.Ledger
 	charged map[jobKey]charge
 	changed map[jobKey]bool
+}
+
+// usedBy is what a job uses.
+type usedBy struct {
+	job    jobKey
+	amount queue.Vector
 }
 
 // charge is what a ledger was charged with for a job.
@@ -42,7 +49,7 @@ func (p *Prepared) openAccounts() {
 	for i := range p.tree.Kinds {
 		models[p.tree.Kinds[i].Model] = true
 	}
-	a := &accounts{tree: queue.NewTree(p.queues, slices.Sorted(maps.Keys(models))), byJob: map[jobKey]queue.Vector{}, onNode: make([]map[jobKey]queue.Vector, len(p.tree.Nodes))}
+	a := &accounts{tree: queue.NewTree(p.queues, slices.Sorted(maps.Keys(models))), byJob: map[jobKey]queue.Vector{}, onNode: make([][]usedBy, len(p.tree.Nodes))}
 	a.ledger, a.charged, a.changed = queue.NewLedger(a.tree), map[jobKey]charge{}, map[jobKey]bool{}
 	a.capacity = a.tree.Amount(0, 0, 0)
 	for i := range p.tree.Nodes {
@@ -67,13 +74,13 @@ func (p *Prepared) account(node int32, holders []holder) {
 	if a == nil {
 		return
 	}
-	for key, amount := range a.onNode[node] {
-		if sum := a.byJob[key]; sum != nil { // else it was nothing
-			sum.Sub(amount)
+	for _, u := range a.onNode[node] {
+		if sum := a.byJob[u.job]; sum != nil { // else it was nothing
+			sum.Sub(u.amount)
 		}
-		a.changed[key] = true
+		a.changed[u.job] = true
 	}
-	a.onNode[node] = nil
+	a.onNode[node] = a.onNode[node][:0]
 	for i := range holders {
 		h := &holders[i]
 		if h.lost || h.job.id == "" {
@@ -81,15 +88,13 @@ func (p *Prepared) account(node int32, holders []holder) {
 		}
 		amount := p.amountOn(node, h.gpus, h.resources)
 		a.changed[h.job] = true
-		if a.onNode[node] == nil {
-			a.onNode[node] = map[jobKey]queue.Vector{}
+		a.onNode[node] = append(a.onNode[node], usedBy{h.job, amount})
+		sum := a.byJob[h.job]
+		if sum == nil {
+			sum = a.tree.Amount(0, 0, 0)
+			a.byJob[h.job] = sum
 		}
-		for _, list := range []map[jobKey]queue.Vector{a.onNode[node], a.byJob} {
-			if list[h.job] == nil {
-				list[h.job] = a.tree.Amount(0, 0, 0)
-			}
-			list[h.job].Add(amount)
-		}
+		sum.Add(amount)
 	}
 }
 

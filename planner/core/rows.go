@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caravan-sched/caravan/planner/core/beside"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
@@ -32,30 +33,60 @@ type holder struct {
 
 // setRows computes what is free on a node, in every view.
 func (p *Prepared) setRows(node int32) {
-	n := &p.tree.Nodes[node]
-	if delete(p.divides, node); p.present[node].Divides {
-		p.divides[node] = true
+	before := p.usableOf(node, &p.empty[node])
+	for view, row := range p.findRows(node) {
+		p.views[view].State.Set(node, row)
 	}
+	if p.usable != nil && before != p.usableOf(node, &p.empty[node]) {
+		p.usable = nil
+	}
+	p.noteNode(node)
+}
+
+// setAllRows is setRows for every node. The nodes are divided among two that work
+// at the same time; what sums up nodes comes afterwards, in order.
+func (p *Prepared) setAllRows() {
+	n := int32(len(p.tree.Nodes))
+	find := func(from, to int32) {
+		for node := from; node < to; node++ {
+			for view, row := range p.findRows(node) {
+				p.views[view].State.Begin(node, row)
+			}
+		}
+	}
+	wait := beside.Do(func() { find(0, n/2) })
+	find(n/2, n)
+	wait()
+	for node := range n {
+		p.noteNode(node)
+	}
+}
+
+// findRows finds who holds what of a node, and returns what is free in each view.
+// It touches nothing but what is the node's own.
+func (p *Prepared) findRows(node int32) [viewCount]topo.Row {
+	n := &p.tree.Nodes[node]
 	whole := topo.Row{GPUs: n.All, Free: n.Model.Capacity, Ports: ports(n.Model.ReservedPorts)}
 	empty := p.findEmptyRow(node)
 	calm, now := empty, empty
-	before := p.usableOf(node, &p.empty[node])
-	holders := p.findHolders(node)
-	p.held[node], p.empty[node] = holders, empty
-	if p.usable != nil && before != p.usableOf(node, &empty) {
-		p.usable = nil
-	}
-	p.setEnding(node)
-	for _, h := range holders {
+	p.held[node], p.empty[node] = p.findHolders(node), empty
+	for i := range p.held[node] {
+		h := &p.held[node][i]
 		take(&now, h)
 		if h.stays {
 			take(&calm, h)
 		}
 	}
-	p.account(node, holders)
-	for view, row := range [viewCount]topo.Row{viewNow: now, viewTrue: now, viewCalm: calm, viewEmpty: empty, viewWhole: whole, viewAhead: {Closed: true}, viewLent: now} {
-		p.views[view].State.Set(node, row)
+	return [viewCount]topo.Row{viewNow: now, viewTrue: now, viewCalm: calm, viewEmpty: empty, viewWhole: whole, viewAhead: {Closed: true}, viewLent: now}
+}
+
+// noteNode brings up to date what is known of all nodes together.
+func (p *Prepared) noteNode(node int32) {
+	if delete(p.divides, node); p.present[node].Divides {
+		p.divides[node] = true
 	}
+	p.setEnding(node)
+	p.account(node, p.held[node])
 }
 
 // emptyRow is a node as it would be if nobody held anything of it.
@@ -74,7 +105,7 @@ func (p *Prepared) findEmptyRow(node int32) topo.Row {
 	return row
 }
 
-func take(r *topo.Row, h holder) {
+func take(r *topo.Row, h *holder) {
 	r.GPUs &^= h.gpus
 	r.SetUser(h.gpus, h.usage)
 	r.Free.CPUMHz -= h.resources.CPUMHz

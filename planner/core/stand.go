@@ -84,7 +84,7 @@ func (c *cycle) standing(k jobKey) *queue.Standing {
 func (p *Prepared) byAge() []*model.Job {
 	if p.aged == nil {
 		p.aged = make([]*model.Job, 0, len(p.jobs))
-		for _, j := range p.jobs {
+		for j := range p.allJobs() {
 			p.aged = append(p.aged, j)
 		}
 		slices.SortFunc(p.aged, queue.CompareAge)

@@ -54,6 +54,11 @@ type gang struct {
 	// that of the one at, and took is the one that placed it.
 	options  []option
 	at, took int
+	// request is what the members of a job's group ask for, as far as it is known
+	// already.
+	request    *place.Request
+	requestOf  *model.TaskGroup
+	requestFor *model.Job
 }
 
 // gangs splits a job into what starts together.
@@ -149,7 +154,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	g.replaces = c.replaces(j)
 	distinct := false
 	for i, group := range g.groups {
-		part := place.Part{Request: c.catalog.Compile(j, group), Count: len(g.indexes[i])}
+		part := place.Part{Request: c.requestOf(j, g, group), Count: len(g.indexes[i])}
 		if s := group.Slice; s.Size > 0 && gangOf(j) != model.GangNone {
 			part.Slices = place.Slices{Size: s.Size, Level: c.catalog.SliceLevel(s.Level)}
 		}
@@ -173,6 +178,15 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 	case g.short != nil:
 		c.keepWhole(g)
 	}
+}
+
+// requestOf compiles a group of a gang, unless that is what was compiled last: where
+// queues take turns most gangs are prepared several times.
+func (c *cycle) requestOf(j *model.Job, g *gang, group *model.TaskGroup) *place.Request {
+	if g.requestFor != j || g.requestOf != group {
+		g.request, g.requestFor, g.requestOf = c.catalog.Compile(j, group), j, group
+	}
+	return g.request
 }
 
 func needsOthers(constraints []model.Constraint) bool {

@@ -25,7 +25,7 @@ func (p *Prepared) shapesWanted() []place.Want {
 	}
 	if p.shapes == nil {
 		p.shapes = map[wantKey]*place.Want{}
-		for _, j := range p.jobs {
+		for j := range p.allJobs() {
 			p.countShapes(j, 1)
 		}
 	}

@@ -75,7 +75,7 @@ func DecodeSnapshot(r io.Reader) (*Snapshot, error) {
 		d.faults.add("decode: more data after the object, at %s", d.position(d.json.InputOffset()))
 	}
 	if !d.whole {
-		s.validateMembers(&d.faults, s.validate(&d.faults))
+		s.validateMembers(&d.faults, s.validate(&d.faults, nil))
 	}
 	if err := d.faults.join(); err != nil {
 		return nil, err

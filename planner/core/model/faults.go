@@ -37,6 +37,13 @@ func (f *faults) add(format string, args ...any) {
 	f.told = append(f.told, fmt.Errorf("%w: %s", ErrSnapshot, text))
 }
 
+// take adds what another one has collected.
+func (f *faults) take(o *faults) {
+	n := min(len(o.told), max(0, maxFaults-len(f.told)))
+	f.told = append(f.told, o.told[:n]...)
+	f.more += len(o.told) - n + o.more
+}
+
 // isSilent reports whether a place, or what it is part of, is silent.
 func (f *faults) isSilent(place string) bool {
 	for place != "" {

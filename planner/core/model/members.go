@@ -4,7 +4,7 @@ package model
 // core does not depend on it: it gives nothing away that a member is listed
 // with. So it is for snapshots that people and programs write, and not for the
 // planner's own, where one job's record must not stop all others.
-func (s *Snapshot) validateMembers(f *faults, owner map[string]gpuAt) {
+func (s *Snapshot) validateMembers(f *faults, owner *owners) {
 	holder := map[string]string{}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
@@ -28,11 +28,11 @@ func (s *Snapshot) validateMembers(f *faults, owner map[string]gpuAt) {
 
 // validateMemberGPUs checks the GPUs of a member. One that no node lists (any
 // more) may be among them, as with an allocation.
-func (s *Snapshot) validateMemberGPUs(f *faults, i, k int, owner map[string]gpuAt, holder map[string]string) {
+func (s *Snapshot) validateMemberGPUs(f *faults, i, k int, owner *owners, holder map[string]string) {
 	j := &s.Jobs[i]
 	m := &j.Members[k]
 	for g, uuid := range m.GPUs {
-		at, listed := owner[uuid]
+		at, listed := owner.find(uuid)
 		if !listed {
 			continue
 		}

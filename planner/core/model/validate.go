@@ -3,7 +3,8 @@ package model
 import (
 	"math"
 	"strings"
-	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/beside"
 )
 
 // The most that a snapshot may say of one thing. They keep sums far from
@@ -23,45 +24,35 @@ const (
 
 // Validate reports everything that is wrong with a snapshot, as one error for
 // each fault, joined. Whether its jobs can be placed is another matter.
-func (s *Snapshot) Validate() error {
+func (s *Snapshot) Validate() error { return s.ValidateAnd(nil) }
+
+// ValidateAnd is Validate. Once it is known that every node is right by itself it
+// calls meanwhile beside its own work, if that is not nil, and does not return
+// before it has. Nodes may still be two of one name, and all else may be wrong.
+func (s *Snapshot) ValidateAnd(meanwhile func()) error {
 	var f faults
-	s.validate(&f)
+	s.validate(&f, meanwhile)
 	return f.join()
 }
 
 // validate returns where each GPU is.
-func (s *Snapshot) validate(f *faults) map[string]gpuAt {
+func (s *Snapshot) validate(f *faults, meanwhile func()) *owners {
 	if s.Version != 0 && s.Version != SnapshotVersion {
 		f.add("version: %d: want %d", s.Version, SnapshotVersion)
 	}
 	levels := s.validateLevels(f)
-	nodes := make(map[string]int, len(s.Nodes))
-	gpus := 0
-	for i := range s.Nodes {
-		gpus += len(s.Nodes[i].GPUs)
+	owner := newOwners(s.Nodes)
+	wrong := s.validateEachNode(f, levels, owner)
+	if meanwhile != nil && len(f.told) == 0 && len(wrong) == 0 {
+		defer beside.Do(meanwhile)()
 	}
-	owner := make(map[string]gpuAt, gpus)
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		if first, dup := nodes[n.ID]; !dup {
-			nodes[n.ID] = i
-		} else if n.ID != "" {
-			f.add("nodes[%d].id: %q: is nodes[%d]'s too; want unique IDs", i, n.ID, first)
-		}
-		n.validate(f, i, levels)
-		for k := range n.GPUs {
-			uuid := n.GPUs[k].UUID
-			if uuid == "" {
-				continue
-			}
-			if first, dup := owner[uuid]; dup {
-				f.add("nodes[%d].gpus[%d].uuid: %q: is on node %q too; want UUIDs unique in the cluster", i, k, uuid, s.Nodes[first.node].ID)
-				continue
-			}
-			owner[uuid] = gpuAt{int32(i), int32(len(owner))}
-		}
-	}
-	s.validateJobs(f, levels, nodes)
+	var ofJobs faults
+	ofJobs.silent = f.silent
+	nodes := s.numberNodes()
+	wait := beside.Do(func() { s.validateJobs(&ofJobs, levels, nodes) })
+	s.validateNames(f, nodes, owner, wrong)
+	wait()
+	f.take(&ofJobs)
 	s.validateQueues(f)
 	s.validateReservations(f)
 	s.validateRegions(f)
@@ -70,9 +61,6 @@ func (s *Snapshot) validate(f *faults) map[string]gpuAt {
 	s.validateAllocs(f, nodes, owner)
 	return owner
 }
-
-// gpuAt is where a GPU is, and its number among all.
-type gpuAt struct{ node, number int32 }
 
 func (s *Snapshot) validateLevels(f *faults) map[string]bool {
 	levels := map[string]bool{}
@@ -90,79 +78,6 @@ func (s *Snapshot) validateLevels(f *faults) map[string]bool {
 		levels[level] = true
 	}
 	return levels
-}
-
-// validate checks one node by itself.
-func (n *Node) validate(f *faults, i int, levels map[string]bool) {
-	if n.ID == "" {
-		f.add("nodes[%d].id: empty: want the node's ID", i)
-	}
-	for level := range n.Levels {
-		if !levels[level] {
-			f.add("nodes[%d] (%s).levels: %q: is none of the snapshot's levels", i, n.ID, level)
-		}
-	}
-	if !n.Capacity.possible() {
-		n.Capacity.faults(f, "nodes[%d] (%s).capacity", i, n.ID)
-	}
-	for k, p := range n.ReservedPorts {
-		if p < 1 || p > maxPort {
-			f.add("nodes[%d] (%s).reserved_ports[%d]: %d: want 1 to %d", i, n.ID, k, p, maxPort)
-		}
-	}
-	if len(n.GPUs) > MaxGPUsPerNode {
-		f.add("nodes[%d] (%s).gpus: %d GPUs: want at most %d", i, n.ID, len(n.GPUs), MaxGPUsPerNode)
-	}
-	for k := range n.GPUs {
-		g := &n.GPUs[k]
-		if g.UUID == "" {
-			f.add("nodes[%d] (%s).gpus[%d].uuid: empty: want the device's ID", i, n.ID, k)
-		}
-		if g.Island < 0 || g.Island > MaxCount {
-			f.add("nodes[%d] (%s).gpus[%d].island: %d: want 0 to %d", i, n.ID, k, g.Island, MaxCount)
-		}
-		if g.NUMA < -1 || g.NUMA > MaxCount {
-			f.add("nodes[%d] (%s).gpus[%d].numa: %d: want -1 (unknown) to %d", i, n.ID, k, g.NUMA, MaxCount)
-		}
-	}
-	n.validateLinks(f, i)
-	n.validateSlices(f, i)
-	if n.Bought != nil && n.Bought.Pool == "" {
-		f.add("nodes[%d] (%s).bought.pool: empty: want the pool's name", i, n.ID)
-	}
-	for k := range n.Divisions {
-		d := &n.Divisions[k]
-		if d.GPU == "" {
-			f.add("nodes[%d] (%s).divisions[%d].gpu: empty: want the GPU's UUID", i, n.ID, k)
-		}
-		switch d.State {
-		case DivisionPending, DivisionDone, DivisionRefused:
-		default:
-			f.add("nodes[%d] (%s).divisions[%d].state: %q: want %q, %q or %q", i, n.ID, k, d.State, DivisionPending, DivisionDone, DivisionRefused)
-		}
-		if !d.Again.IsZero() && d.Again.Before(d.At) {
-			f.add("nodes[%d] (%s).divisions[%d].again: %s: want no time before at, %s", i, n.ID, k, d.Again.Format(time.RFC3339), d.At.Format(time.RFC3339))
-		}
-	}
-}
-
-func (n *Node) validateLinks(f *faults, i int) {
-	if n.Links == nil {
-		return
-	}
-	if len(n.Links) != len(n.GPUs) {
-		f.add("nodes[%d] (%s).links: %d rows: want one for each of %d GPUs", i, n.ID, len(n.Links), len(n.GPUs))
-	}
-	for k, row := range n.Links {
-		if len(row) != len(n.GPUs) {
-			f.add("nodes[%d] (%s).links[%d]: %d columns: want one for each of %d GPUs", i, n.ID, k, len(row), len(n.GPUs))
-		}
-		for m := range row {
-			if gbs := row[m].GBs; !(gbs >= 0 && gbs <= math.MaxFloat32) { // NaN too
-				f.add("nodes[%d] (%s).links[%d][%d].gb_s: %g: want 0 (unknown) or more", i, n.ID, k, m, gbs)
-			}
-		}
-	}
 }
 
 func (r Resources) possible() bool {
@@ -350,9 +265,9 @@ func (j *Job) validateMembers(f *faults, i int, groups map[string]*TaskGroup) {
 	}
 }
 
-func (s *Snapshot) validateAllocs(f *faults, nodes map[string]int, owner map[string]gpuAt) {
+func (s *Snapshot) validateAllocs(f *faults, nodes map[string]int, owner *owners) {
 	seen := make(map[string]int, len(s.Allocs))
-	holder := make([]int32, len(owner)) // by GPU number: the alloc's index + 1
+	holder := make([]int32, owner.len()) // by GPU number: the alloc's index + 1
 	for i := range s.Allocs {
 		a := &s.Allocs[i]
 		if first, dup := seen[a.ID]; !dup {
@@ -369,7 +284,7 @@ func (s *Snapshot) validateAllocs(f *faults, nodes map[string]int, owner map[str
 		for k, uuid := range a.GPUs {
 			// A GPU that its node no longer lists may still be held: it is gone
 			// and cannot be given to anyone.
-			on, listed := owner[uuid]
+			on, listed := owner.findNear(at, uuid)
 			if !listed {
 				continue
 			}

@@ -53,7 +53,7 @@ const (
 // run out first on every node.
 func (e *Engine) profile(r *Request) *profile {
 	if r.plain != nil {
-		if p := e.profile(r.plain); p.summary.HasRoom(topo.Room{r.Resources.CPUMHz, r.Resources.MemoryMiB, r.Resources.DiskMiB}) {
+		if p := e.profile(r.plain); p.summary.HasRoom(topo.RoomOf(r.Resources.CPUMHz, r.Resources.MemoryMiB, r.Resources.DiskMiB)) {
 			return p
 		}
 	}

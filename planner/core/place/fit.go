@@ -83,7 +83,7 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 		return f
 	}
 	f.Members, f.Island = int32(members), int32(members)
-	f.Room = topo.Room{row.Free.CPUMHz / members, row.Free.MemoryMiB / members, row.Free.DiskMiB / members}
+	f.Room = topo.RoomOf(row.Free.CPUMHz/members, row.Free.MemoryMiB/members, row.Free.DiskMiB/members)
 	if r.GPUs == 0 {
 		// Without GPUs it goes where the fewest are left to be stranded.
 		f.Score = uint32(bits.OnesCount64(row.GPUs))

@@ -349,7 +349,12 @@ func (a *attempt) tryDomains(domains []int32) bool {
 	}
 	var options []option
 	exact := len(a.order) == 1 && len(a.unit.Quotas)+len(a.unit.TakenByPart) == 0
+	first := &a.unit.Parts[a.order[0]]
+	plain := exact && first.Slices.Size == 0
 	for _, d := range domains {
+		if plain && summaries[0].Members(d) < first.Count {
+			continue
+		}
 		d = a.clip(d)
 		spare, ok := 0, true
 		for k, i := range a.order {

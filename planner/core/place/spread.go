@@ -156,17 +156,33 @@ func (e *Engine) bestNode(p *profile, domain int32) (node int32, score uint32, o
 	for {
 		d := &tree.Domains[domain]
 		node, score, ok = p.summary.Best(d.Lo, d.Own)
-		next, fullest, least := int32(-1), 0, 0.0
+		next, fullest := int32(-1), 0
+		at, least := int32(0), -1.0 // the best node of next, and its gradient once it is asked for
 		for _, kid := range d.Kids {
-			k := &tree.Domains[kid]
-			n, s, any := p.summary.Best(k.Lo, k.Hi)
-			if !any || ok && (s > score || s == score && next < 0) {
+			m := p.summary.Members(kid)
+			if m == 0 {
 				continue
 			}
-			m, gradient := p.summary.Members(kid), e.gradient(-1, n, p.request.GPUs, 1)
-			if !ok || s < score || gradient < least || gradient == least && m < fullest {
-				next, score, fullest, least, ok = kid, s, m, gradient, true
+			n, s, _ := p.summary.Best(tree.Domains[kid].Lo, tree.Domains[kid].Hi)
+			if ok && (s > score || s == score && next < 0) {
+				continue
 			}
+			if ok && s == score {
+				if least < 0 {
+					least = e.gradient(-1, at, p.request.GPUs, 1)
+				}
+				if least == 0 && m >= fullest {
+					continue // no gradient is less
+				}
+				gradient := e.gradient(-1, n, p.request.GPUs, 1)
+				if gradient > least || gradient == least && m >= fullest {
+					continue
+				}
+				least = gradient
+			} else {
+				least = -1
+			}
+			next, at, score, fullest, ok = kid, n, s, m, true
 		}
 		if next < 0 {
 			return node, score, ok

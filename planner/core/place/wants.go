@@ -71,12 +71,16 @@ func (e *Engine) gradient(domain, node int32, gpus, count int) float64 {
 			continue
 		}
 		s := e.wantedBy(i)
-		room, lost := s.Members(around), 0
+		lost := 0
 		if domain >= 0 {
 			lost = min(lostMembers(gpus*count, gpus, w.Request.GPUs), s.Members(domain))
-		} else if free := int(s.Fit(node).GPUs); s.Fit(node).Members > 0 {
-			lost = free/w.Request.GPUs - max(0, free-gpus*count)/w.Request.GPUs
+		} else if f := s.Fit(node); f.Members > 0 {
+			lost = int(f.GPUs)/w.Request.GPUs - max(0, int(f.GPUs)-gpus*count)/w.Request.GPUs
 		}
+		if lost == 0 {
+			continue
+		}
+		room := s.Members(around)
 		sum += w.Weight * float64(w.gpus()*(room/w.Members-max(0, room-lost)/w.Members))
 	}
 	return sum

@@ -76,6 +76,9 @@ func (d *dims) Amount(gpus, cpuMHz, memoryMiB int) Vector {
 
 // AddModel notes that some of an amount's GPUs are of a model.
 func (d *dims) AddModel(v Vector, name string, gpus int) {
+	if len(d.names) == fixedDims {
+		return // no model is counted
+	}
 	if i, counted := d.at[model.ResourceModel+name]; counted {
 		v[i] += int64(gpus)
 	}

@@ -42,6 +42,7 @@ func New(snapshot *model.Snapshot) *Tree {
 		t.MostGPUs = max(t.MostGPUs, len(p.node.GPUs))
 		n.Groups = in.groups(p.node)
 		n.Shape = in.shape(p.node)
+		in.of = *n
 	}
 	return t
 }
@@ -112,8 +113,11 @@ type interner struct {
 	tree   *Tree
 	shapes map[string]*Shape
 	kinds  map[kindKey][]int32
-	// last is the kind found last: nodes next to each other are mostly alike.
+	// last is the kind found last, of device like, and of is the node looked at last
+	// and what it has: nodes next to each other are mostly alike.
 	last int32
+	like *model.GPU
+	of   Node
 	key  []byte
 }
 
@@ -124,7 +128,7 @@ type kindKey struct {
 
 // groups splits a node's GPUs by vendor, type, model and attributes.
 func (in *interner) groups(node *model.Node) []Group {
-	var out []Group
+	out := make([]Group, 0, 4)
 	first := make([]int, 0, 4)
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
@@ -143,17 +147,27 @@ func (in *interner) groups(node *model.Node) []Group {
 		}
 		out[at].Mask |= 1 << i
 	}
-	return out
+	if slices.Equal(out, in.of.Groups) {
+		return in.of.Groups
+	}
+	return slices.Clone(out)
 }
 
 // sameAttributes reports whether two maps are alike. Those of one group of devices
 // are mostly one map.
-func sameAttributes(a, b map[string]string) bool {
-	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b)
+func sameAttributes(a, b map[string]string) bool { return sameMap(a, b) || maps.Equal(a, b) }
+
+// sameMap reports whether two maps are one.
+func sameMap(a, b map[string]string) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
 }
 
 func (in *interner) kind(g *model.GPU) int32 {
-	t := in.tree
+	t, like := in.tree, in.like
+	in.like = g
+	if like != nil && sameMap(g.Attributes, like.Attributes) && g.Vendor == like.Vendor && g.Type == like.Type && g.Model == like.Model && (g.Slices > 0) == (like.Slices > 0) {
+		return in.last
+	}
 	if int(in.last) < len(t.Kinds) && t.Kinds[in.last].is(g) {
 		return in.last
 	}

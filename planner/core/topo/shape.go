@@ -86,6 +86,9 @@ func linkGBs(l model.Link) float64 {
 
 // shape finds or makes the node's shape.
 func (in *interner) shape(node *model.Node) *Shape {
+	if in.of.Shape != nil && joinedAlike(node, in.of.Model) {
+		return in.of.Shape
+	}
 	in.key = shapeKey(in.key[:0], node)
 	key := in.key
 	if s := in.shapes[string(key)]; s != nil {
@@ -95,6 +98,26 @@ func (in *interner) shape(node *model.Node) *Shape {
 	s.ID = len(in.shapes)
 	in.shapes[string(key)] = s
 	return s
+}
+
+// joinedAlike reports whether the GPUs of two nodes are joined in the same way. It
+// may say no where they are.
+func joinedAlike(a, b *model.Node) bool {
+	if len(a.GPUs) != len(b.GPUs) || len(a.Links) != len(b.Links) {
+		return false
+	}
+	for i := range a.GPUs {
+		x, y := &a.GPUs[i], &b.GPUs[i]
+		if x.Island != y.Island || x.NUMA != y.NUMA || x.Parent != "" || y.Parent != "" || x.Slices > 0 || y.Slices > 0 {
+			return false
+		}
+	}
+	for i := range a.Links {
+		if !slices.Equal(a.Links[i], b.Links[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func shapeKey(key []byte, node *model.Node) []byte {

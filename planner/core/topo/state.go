@@ -68,6 +68,10 @@ func (s *State) Set(node int32, row Row) {
 	s.changed(node)
 }
 
+// Begin is Set before anything has been derived from the state. Different nodes
+// may be begun at the same time.
+func (s *State) Begin(node int32, row Row) { s.rows[node] = row }
+
 // Mark is an undo of everything from here on.
 func (s *State) Mark() Undo { return Undo(len(s.journal)) }
 

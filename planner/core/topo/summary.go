@@ -21,8 +21,18 @@ type Fit struct {
 	Room Room
 }
 
-// Room is an amount of CPU in MHz, memory in MiB and disk in MiB.
-type Room [3]int
+// Room is an amount of CPU in MHz, memory in MiB and disk in MiB. What is more than
+// MostRoom is MostRoom.
+type Room [3]int32
+
+// MostRoom is more than nodes have: 2 PiB, as MiB.
+const MostRoom = math.MaxInt32
+
+// RoomOf is so much.
+func RoomOf(cpuMHz, memoryMiB, diskMiB int) Room {
+	most := func(n int) int32 { return int32(max(-MostRoom, min(n, MostRoom))) }
+	return Room{most(cpuMHz), most(memoryMiB), most(diskMiB)}
+}
 
 // Summary sums up every domain for members of one shape. A changed node costs
 // the depth of the tree and the logarithm of the cluster.
@@ -35,7 +45,7 @@ type Summary struct {
 	least []uint64 // segment tree over (score, node)
 	base  int      // index of node 0's leaf in least
 	// room is, by kind of resource, a segment tree over Fit.Room's least.
-	room [3][]int
+	room [3][]int32
 	// byMembers and byIsland find nodes by Fit.Members and Fit.Island.
 	byMembers, byIsland buckets
 }
@@ -54,7 +64,7 @@ func NewSummary(t *Tree) *Summary {
 		s.least[i] = nowhere
 	}
 	for k := range s.room {
-		s.room[k] = slices.Repeat([]int{math.MaxInt}, 2*base)
+		s.room[k] = slices.Repeat([]int32{MostRoom}, 2*base)
 	}
 	s.byMembers.nodes, s.byIsland.nodes = len(t.Nodes), len(t.Nodes)
 	s.why[0] = len(t.Nodes)
@@ -136,18 +146,18 @@ func lift[T cmp.Ordered](tree []T, i int, v T) {
 	}
 }
 
-func roomOf(f Fit, k int) int {
+func roomOf(f Fit, k int) int32 {
 	if f.Members <= 0 {
-		return math.MaxInt
+		return MostRoom
 	}
 	return f.Room[k]
 }
 
 // HasRoom reports whether every node has at least that much room for each of
-// the members that it takes.
+// the members that it takes. Of MostRoom it may say no where they have.
 func (s *Summary) HasRoom(want Room) bool {
 	for k := range want {
-		if want[k] > 0 && s.room[k][1] < want[k] {
+		if want[k] > 0 && (want[k] == MostRoom || s.room[k][1] < want[k]) {
 			return false
 		}
 	}
