@@ -344,6 +344,9 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 		}
 	}
 	c.givenTo[keyOf(j)] = true
+	if c.yield != nil && c.yield.jobs[keyOf(j)] {
+		c.yield.given[keyOf(j)] = true
+	}
 	d.Members = c.membersAt(d.Members, j, g, r)
 	for k := range r.Placed {
 		p := &r.Placed[k]

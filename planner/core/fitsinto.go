@@ -3,6 +3,7 @@ package core
 import (
 	"slices"
 
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/topo"
@@ -21,12 +22,27 @@ func (g *gang) countable() bool {
 // fitsInto reports whether a gang fits into a domain or node, as things are.
 func (c *cycle) fitsInto(g *gang, f domainFit) bool {
 	if g.countable() {
+		if part := &g.unit.Parts[0]; f.domain < 0 && g.unit.Only == nil {
+			return c.nodeTakes(part, f.node, g.unit.Topology)
+		}
 		return newMeter(c.views[viewNow], g).takes(f)
 	}
 	mark := c.views[viewNow].State.Mark()
 	_, ok := c.placeInto(g, f)
 	c.views[viewNow].State.Revert(mark)
 	return ok
+}
+
+// nodeTakes reports whether a node takes all members of a part, as things are. It
+// looks at nothing but the node: while victims come and go on trial, bringing the
+// summaries up to date would cost more.
+func (c *cycle) nodeTakes(part *place.Part, node int32, t model.Topology) bool {
+	fit := c.views[viewNow].FitOn(part.Request, node, ^uint64(0))
+	most := fit.Members
+	if t.Mode == model.TopologyRequire && t.Level == model.LevelIsland {
+		most = fit.Island
+	}
+	return c.catalog.RoomOn(part, node, int(most)) >= part.Count
 }
 
 // countInto says how a gang's members are counted.

@@ -197,7 +197,8 @@ func (y *yield) hasAfter(v *yielder, at map[int]int) bool {
 // unequal members, or told apart by property.
 const oddBudget = 300
 
-// mayDisplace reports whether one job may take another's room.
+// mayDisplace reports whether one job may take another's room, who is one of those
+// that may give way.
 func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 	if victim == j {
 		return false
@@ -213,7 +214,7 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 			}
 		}
 	}
-	return keyOf(victim) != keyOf(j) && !c.givenTo[keyOf(victim)] && !c.spent(victim) && policy.Exempt(j, victim, c.now) == ""
+	return keyOf(victim) != keyOf(j) && !c.yield.given[keyOf(victim)] && !c.spent(victim) && policy.Exempt(j, victim, c.now) == ""
 }
 
 // promise keeps a place for a gang from all who come later.

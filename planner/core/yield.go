@@ -25,6 +25,9 @@ type yield struct {
 	rights preempt.Rights
 	// gangs are those that run, the ones to be preferred first.
 	gangs []yielder
+	// jobs are those whose gangs they are, and given those of them of which this plan
+	// places something, who are few.
+	jobs, given map[jobKey]bool
 	// taken are those that give way already, or will when others have stopped.
 	taken map[int]bool
 	// leaving is what has been told to stop, or is in this plan.
@@ -123,6 +126,7 @@ func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
 		policy: policy, rights: c.rights(policy.MinPriorityGap),
+		jobs: map[jobKey]bool{}, given: map[jobKey]bool{},
 		taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
 		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
@@ -296,6 +300,9 @@ func (c *cycle) addYielder(y *yield, v *yielder) {
 		v.gpus += bits.OnesCount64(h.Claim.GPUs)
 	}
 	v.cost = c.costOf(y, v)
+	if y.jobs[keyOf(j)] = true; c.givenTo[keyOf(j)] {
+		y.given[keyOf(j)] = true
+	}
 	slices.SortFunc(v.members, func(a, b model.Member) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.Node, b.Node))
 	})

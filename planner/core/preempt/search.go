@@ -100,7 +100,9 @@ func Solve(p Problem) (Solution, bool) {
 			s.proved = false
 			break
 		}
-		s.look(p.Places[o.place])
+		if place := p.Places[o.place]; !s.passes(place) {
+			s.look(place)
+		}
 	}
 	s.best.Proved = s.proved
 	return s.best, s.best.Cost >= 0
@@ -211,6 +213,24 @@ func (s *search) spend(victims int) { s.budget -= 1 + victims/manyVictims }
 // the best so far.
 func (s *search) worse(chosen []int, cost int64) bool {
 	return s.best.Cost >= 0 && (cost > s.best.Cost || cost == s.best.Cost && len(chosen)+1 > len(s.best.Victims))
+}
+
+// passes passes a place over where nothing better can be found: only one victim is
+// there, who costs more than the best so far. It costs of the budget what looking
+// would.
+func (s *search) passes(place Place) bool {
+	const looked = 4 // with him, without him in both orders, and in the branch
+	there := s.held[s.from[place.Lo]:s.from[place.Hi]]
+	if s.best.Cost < 0 || s.budget <= looked || len(there) != 1 || len(s.needs[there[0]]) != 1 {
+		return false
+	}
+	if cost := s.Victims[there[0]].Cost; cost < s.best.Cost || cost == s.best.Cost && len(s.best.Victims) > 1 {
+		return false
+	}
+	if s.fits(place, there) {
+		s.budget -= looked - 1
+	}
+	return true
 }
 
 // look looks for the cheapest victims in a place.
@@ -324,46 +344,4 @@ func (s *search) prefix(place Place, list []int) []int {
 		}
 	}
 	return list[:hi]
-}
-
-// prune puts back whoever is not needed, the dearest first. It does so whatever
-// is left of the budget: nobody gives way for nothing.
-func (s *search) prune(place Place, chosen []int) []int {
-	kept := make(map[int]bool, len(chosen))
-	needed := map[int]int{} // by how many of those kept
-	for _, v := range chosen {
-		kept[v] = true
-		if after := s.Victims[v].After; after >= 0 {
-			needed[after]++
-		}
-	}
-	order := slices.Clone(chosen)
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Victims[b].Cost, s.Victims[a].Cost) })
-	start := s.State.Mark()
-	for _, v := range chosen {
-		s.give(v)
-	}
-	for again := true; again; {
-		again = false
-		for _, v := range order {
-			if !kept[v] || needed[v] > 0 {
-				continue
-			}
-			mark := s.State.Mark()
-			for _, h := range s.Victims[v].Holds {
-				s.State.Take(h.Node, h.Claim)
-			}
-			if s.budget--; !s.Fits(place) {
-				s.State.Revert(mark)
-				continue
-			}
-			delete(kept, v)
-			if after := s.Victims[v].After; after >= 0 {
-				needed[after]--
-				again = true // what it needed may stay now
-			}
-		}
-	}
-	s.State.Revert(start)
-	return slices.DeleteFunc(slices.Clone(chosen), func(v int) bool { return !kept[v] })
 }
