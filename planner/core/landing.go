@@ -323,4 +323,5 @@ func (y *yield) keepFrom(node int32, gpus uint64, ports []uint16) {
 	claim.GPUs |= gpus
 	claim.Ports = topo.MergePorts(claim.Ports, ports)
 	y.promised[node] = claim
+	y.pledged[node] = true
 }

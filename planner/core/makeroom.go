@@ -138,9 +138,9 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	}
 	fits := c.scratch.fits[:0]
 	problem.Places = c.scratch.places[:0]
-	forbidden := g.forbidden()
+	forbidden, held := g.forbidden(), problem.Held()
 	c.eachDomain(g, func(f domainFit) {
-		if f.domain >= 0 || !forbidden[f.node] {
+		if f.domain >= 0 || held[f.node] && !forbidden[f.node] {
 			problem.Places = append(problem.Places, preempt.Place{ID: len(fits), Lo: f.lo, Hi: f.hi})
 			fits = append(fits, f)
 		}
@@ -175,7 +175,11 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 // for others than a queue. They may be the same list.
 func (c *cycle) unpromised(holds []preempt.Hold, queue string) []preempt.Hold {
 	out := holds
-	for i, h := range holds {
+	for i := range holds {
+		h := &holds[i]
+		if !c.yield.pledged[h.Node] && len(c.queuesApart) == 0 {
+			continue
+		}
 		if gone := h.Claim.GPUs & (c.yield.promised[h.Node].GPUs | c.keptFrom(h.Node, queue)); gone != 0 {
 			if &out[0] == &holds[0] {
 				out = slices.Clone(holds)
@@ -214,7 +218,7 @@ func (c *cycle) mayDisplace(j, victim *model.Job) bool {
 			}
 		}
 	}
-	return keyOf(victim) != keyOf(j) && !c.yield.given[keyOf(victim)] && !c.spent(victim) && policy.Exempt(j, victim, c.now) == ""
+	return keyOf(victim) != keyOf(j) && !c.yield.given[keyOf(victim)] && !c.spent(victim) && !policy.Exempts(j, victim, c.now)
 }
 
 // promise keeps a place for a gang from all who come later.

@@ -34,6 +34,8 @@ type yield struct {
 	leaving []leaver
 	// promised is what gangs that wait will have of nodes that are not free yet.
 	promised map[int32]topo.Claim
+	// pledged are, by node, those of which something may be promised.
+	pledged []bool
 	// failed remembers in vain up to which rank gangs alike have asked.
 	failed map[possibleKey]rank
 	// owed are the jobs for which others are to have ended by now that were placed
@@ -129,6 +131,10 @@ func (c *cycle) newYield() *yield {
 		jobs: map[jobKey]bool{}, given: map[jobKey]bool{},
 		taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
 		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
+	}
+	y.pledged = make([]bool, len(c.tree.Nodes))
+	for node := range y.promised {
+		y.pledged[node] = true
 	}
 	y.rates = c.openRates()
 	c.promiseLandings(y)

@@ -30,6 +30,13 @@ func (s *search) bound(place Place) (int64, bool) {
 			lacking -= bits.OnesCount64(r.GPUs)
 		}
 	}
+	if v := s.alone(place); v >= 0 && lacking > 0 {
+		n := s.gives(v, place)
+		if n < lacking {
+			return 0, false
+		}
+		return s.Victims[v].Cost * int64(lacking) / int64(n), true
+	}
 	s.among = s.addIn(s.among[:0], place)
 	return s.fraction(s.among, place, lacking)
 }
@@ -57,4 +64,14 @@ func (s *search) fraction(victims []int, place Place, lacking int) (int64, bool)
 		cost, lacking = cost+o.cost, lacking-o.gpus
 	}
 	return cost, false
+}
+
+// alone is the only victim in a place, if there is one and he needs no other, else
+// -1.
+func (s *search) alone(place Place) int {
+	from, to := s.from[place.Lo], s.from[place.Hi]
+	if to-from != 1 || len(s.needs[s.held[from]]) != 1 {
+		return -1
+	}
+	return s.held[from]
 }

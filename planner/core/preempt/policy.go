@@ -134,24 +134,50 @@ func (r ByPriority) Words(preemptor, victim int) string {
 // "" if it may. No job gives way to one that gave way to it, unless MayReturn:
 // nothing goes back and forth.
 func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
-	if victim.Preempt == model.PreemptNever {
+	switch p.exemption(preemptor, victim, now) {
+	case exemptNever:
 		return "it is never to be preempted"
-	}
-	if ran := now.Sub(victim.Started); !victim.Started.IsZero() && ran < p.MinRunTime {
-		return fmt.Sprintf("it has run for %s only; %s are granted", ran.Round(time.Second), p.MinRunTime)
-	}
-	if n := timesGiven(victim); n >= p.MaxPerJob {
-		return fmt.Sprintf("it has given way %d times already", n)
-	}
-	for _, gave := range preemptor.Preempted {
-		if p.MayReturn {
-			break
-		}
-		if !gave.Returned && gave.By == victim.ID && gave.Namespace == victim.Namespace {
-			return "it displaced this one before"
-		}
+	case exemptNew:
+		return fmt.Sprintf("it has run for %s only; %s are granted", now.Sub(victim.Started).Round(time.Second), p.MinRunTime)
+	case exemptOften:
+		return fmt.Sprintf("it has given way %d times already", timesGiven(victim))
+	case exemptReturn:
+		return "it displaced this one before"
 	}
 	return ""
+}
+
+// Exempts reports whether a job is exempt, without saying why.
+func (p Policy) Exempts(preemptor, victim *model.Job, now time.Time) bool {
+	return p.exemption(preemptor, victim, now) != exemptNot
+}
+
+// Why a job is exempt.
+const (
+	exemptNot = iota
+	exemptNever
+	exemptNew
+	exemptOften
+	exemptReturn
+)
+
+func (p Policy) exemption(preemptor, victim *model.Job, now time.Time) int {
+	switch {
+	case victim.Preempt == model.PreemptNever:
+		return exemptNever
+	case !victim.Started.IsZero() && now.Sub(victim.Started) < p.MinRunTime:
+		return exemptNew
+	case timesGiven(victim) >= p.MaxPerJob:
+		return exemptOften
+	case p.MayReturn:
+		return exemptNot
+	}
+	for _, gave := range preemptor.Preempted {
+		if !gave.Returned && gave.By == victim.ID && gave.Namespace == victim.Namespace {
+			return exemptReturn
+		}
+	}
+	return exemptNot
 }
 
 // timesGiven counts how often a job gave way, but for what it only gave back.

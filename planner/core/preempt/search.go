@@ -79,13 +79,36 @@ type Solution struct {
 // cleared, the cheapest for what they give first, and whoever is not needed
 // after all is put back; a branch and bound then looks for something cheaper.
 func Solve(p Problem) (Solution, bool) {
+	s := newSearch(p)
+	s.run(s.passes)
+	return s.best, s.best.Cost >= 0
+}
+
+// Held says, by node, where some victim holds something: elsewhere nobody makes
+// room.
+func (p *Problem) Held() []bool {
+	held := make([]bool, p.State.Len())
+	for i := range p.Victims {
+		for k := range p.Victims[i].Holds {
+			held[p.Victims[i].Holds[k].Node] = true
+		}
+	}
+	return held
+}
+
+func newSearch(p Problem) *search {
 	s := &search{Problem: p, budget: p.Budget, best: Solution{Cost: -1}, proved: true}
 	if s.budget == 0 {
 		s.budget = DefaultBudget
 	}
 	s.index()
-	var options options
-	for i, place := range p.Places {
+	return s
+}
+
+// run looks at one place after the other, but for those that pass.
+func (s *search) run(passes func(Place) bool) {
+	options := make(options, 0, len(s.Places))
+	for i, place := range s.Places {
 		if bound, ok := s.bound(place); ok {
 			options = append(options, option{bound, i})
 		}
@@ -100,12 +123,11 @@ func Solve(p Problem) (Solution, bool) {
 			s.proved = false
 			break
 		}
-		if place := p.Places[o.place]; !s.passes(place) {
+		if place := s.Places[o.place]; !passes(place) {
 			s.look(place)
 		}
 	}
 	s.best.Proved = s.proved
-	return s.best, s.best.Cost >= 0
 }
 
 // search is one Solve.
@@ -220,14 +242,14 @@ func (s *search) worse(chosen []int, cost int64) bool {
 // would.
 func (s *search) passes(place Place) bool {
 	const looked = 4 // with him, without him in both orders, and in the branch
-	there := s.held[s.from[place.Lo]:s.from[place.Hi]]
-	if s.best.Cost < 0 || s.budget <= looked || len(there) != 1 || len(s.needs[there[0]]) != 1 {
+	v := s.alone(place)
+	if s.best.Cost < 0 || s.budget <= looked || v < 0 {
 		return false
 	}
-	if cost := s.Victims[there[0]].Cost; cost < s.best.Cost || cost == s.best.Cost && len(s.best.Victims) > 1 {
+	if cost := s.Victims[v].Cost; cost < s.best.Cost || cost == s.best.Cost && len(s.best.Victims) > 1 {
 		return false
 	}
-	if s.fits(place, there) {
+	if s.fits(place, s.needs[v]) {
 		s.budget -= looked - 1
 	}
 	return true

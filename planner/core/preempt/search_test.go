@@ -108,6 +108,24 @@ func (c *cluster) brute() (cost int64, ok bool) {
 
 func (c *cluster) starving() bool { return !slices.ContainsFunc(c.places, c.fits) }
 
+// Passing places over changes neither what is found nor what it takes to find it.
+func TestPassingPlacesOverChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := anyCluster(func(label string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, label) })
+		if !c.starving() {
+			t.Skip("it fits as it is")
+		}
+		p := c.problem()
+		p.Budget = rapid.IntRange(1, 60).Draw(t, "budget")
+		quick, slow := newSearch(p), newSearch(p)
+		quick.run(quick.passes)
+		slow.run(func(Place) bool { return false })
+		if diff := cmp.Diff(slow.best, quick.best); diff != "" || quick.budget != slow.budget {
+			t.Fatalf("budget left %d, without passing %d; best (-without +with):\n%s", quick.budget, slow.budget, diff)
+		}
+	})
+}
+
 func TestSolveFindsTheCheapest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := anyCluster(func(label string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, label) })
