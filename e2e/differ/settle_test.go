@@ -33,21 +33,27 @@ func (w *world) quiet() (calm, poll time.Duration) {
 	return 1500 * time.Millisecond, 100 * time.Millisecond
 }
 
+// late is how many times as long as a look takes nothing must change. On a busy
+// machine looks take longer, as does all that is still to happen.
+const late = 25
+
 // settle waits until there is nothing to do and nothing changes.
 func (w *world) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	calm, poll := w.quiet()
-	last, since := "", time.Now()
+	last, since, looked, longest := "", time.Now(), time.Now(), time.Duration(0)
 	for {
 		mark, busy, err := w.activity()
 		if err != nil {
 			return err
 		}
+		now := time.Now()
+		longest, looked = max(longest, now.Sub(looked)-poll), now
 		if mark != last || busy != "" {
-			last, since = mark, time.Now()
+			last, since, longest = mark, now, 0
 		}
-		if time.Since(since) >= calm {
+		if now.Sub(since) >= max(calm, min(late*longest, patience/6)) {
 			return nil
 		}
 		select {
@@ -95,12 +101,19 @@ func (w *world) activity() (mark, busy string, err error) {
 			work = append(work, "evaluation of "+e.JobID+" by "+e.TriggeredBy)
 		}
 	}
+	deployed := map[string]bool{} // by a running deployment: its job's ID and version
 	for _, d := range deployments {
 		note(d.ID, d.ModifyIndex)
+		if d.Status == api.DeploymentStatusRunning {
+			deployed[fmt.Sprint(d.JobID, d.JobVersion)] = true
+			if through(d) {
+				work = append(work, "deployment of "+d.JobID)
+			}
+		}
 	}
 	for _, a := range allocs {
 		note(a.ID, a.ModifyIndex)
-		if ready[a.NodeID] && (changes(a) || watched(a)) {
+		if ready[a.NodeID] && (changes(a) || watched(a, deployed[fmt.Sprint(a.JobID, a.JobVersion)])) {
 			work = append(work, fmt.Sprintf("allocation %s, %s/%s", a.Name, a.DesiredStatus, a.ClientStatus))
 		}
 	}
@@ -121,11 +134,33 @@ func changes(a *api.AllocationListStub) bool {
 }
 
 // healthSoon is when a member is healthy, or never: its min_healthy_time, and
-// time for the client to tell.
-const healthSoon = minHealthy + 1500*time.Millisecond
+// time for the client to tell. A deployment waits for it, on a busy machine
+// longer.
+const (
+	healthSoon     = minHealthy + 1500*time.Millisecond
+	healthDeployed = minHealthy + 30*time.Second
+)
 
 // watched says whether a member may yet be found healthy.
-func watched(a *api.AllocationListStub) bool {
-	return a.JobType == api.JobTypeService && a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun &&
-		(a.DeploymentStatus == nil || a.DeploymentStatus.Healthy == nil) && time.Since(time.Unix(0, a.ModifyTime)) < healthSoon
+func watched(a *api.AllocationListStub, deployed bool) bool {
+	if a.JobType != api.JobTypeService || a.ClientStatus != api.AllocClientStatusRunning || a.DesiredStatus != api.AllocDesiredStatusRun ||
+		a.DeploymentStatus != nil && a.DeploymentStatus.Healthy != nil {
+		return false
+	}
+	within := healthSoon
+	if deployed {
+		within = healthDeployed
+	}
+	return time.Since(time.Unix(0, a.ModifyTime)) < within
+}
+
+// through says whether a running deployment has all that it waits for, so that
+// it is about to end.
+func through(d *api.Deployment) bool {
+	for _, g := range d.TaskGroups {
+		if g.HealthyAllocs < g.DesiredTotal || g.DesiredCanaries > 0 && !g.Promoted {
+			return false
+		}
+	}
+	return len(d.TaskGroups) > 0
 }
