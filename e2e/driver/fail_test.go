@@ -53,6 +53,7 @@ func TestContinue(t *testing.T) {
 		// twice at once sees the second alone.
 		w.SetConfig("preflight", []map[string]any{{"command": "/bin/sh", "args": []string{"-c", `while [ -e "$DIARY/away" ]; do sleep 0.05; done`}}})
 		j := r.job(elastic(group("w", 3, w), "1", "3"))
+		r.allFree()
 		j.Meta["caravan_on_failure"] = "continue"
 		d := r.start(j, 3)
 		first := d.ids()

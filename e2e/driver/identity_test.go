@@ -155,13 +155,9 @@ func TestPreflightFindsIllGPU(t *testing.T) {
 		t.Cleanup(func() { os.Remove(faults) })
 		k := gpus(task("train", trainer), 8).SetConfig("preflight", []map[string]any{{}})
 		j := r.job(once(group("w", 2, k)))
-		// In the rack with two nodes, of which that is one, once the jobs of the tests
-		// before have had their time to end.
+		// In the rack with two nodes, of which that is one.
 		j.Meta["caravan_topology"] = "prefer:rack"
-		r.until("all GPUs are free", func() (bool, any) {
-			s, err := r.planners[0].api.Status(t.Context())
-			return err == nil && s.Counts.FreeGPUs == s.Counts.GPUs, s.Counts
-		})
+		r.allFree()
 		r.submit(j)
 		d := r.await("the gang runs", func(d diary) bool { return len(d.with("start")) == 2 })
 		r.together(d, 2)

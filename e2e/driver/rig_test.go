@@ -78,6 +78,16 @@ func (r *rig) within(limit time.Duration, what string, ok func() (bool, any)) {
 	}
 }
 
+// allFree waits until the jobs of the tests before have had their time to end.
+// Elastic gangs would start with fewer members beside them.
+func (r *rig) allFree() {
+	r.t.Helper()
+	r.until("all GPUs are free", func() (bool, any) {
+		s, err := r.planners[0].api.Status(r.t.Context())
+		return err == nil && s.Counts.GPUs > 0 && s.Counts.FreeGPUs == s.Counts.GPUs, s.Counts
+	})
+}
+
 // tidy purges the test's jobs, and checks that nothing of them is left: no
 // process, no supervisor's state.
 func (r *rig) tidy() {

@@ -176,6 +176,7 @@ func (r *rig) undisturbed(steps int) string {
 func TestTrainingResizes(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.pace("0.1")
+		r.allFree()
 		id := r.submit(r.training(100000, func(j *api.Job) {
 			g := j.TaskGroups[0]
 			g.Meta = map[string]string{"caravan_min": "1", "caravan_max": "3"}
