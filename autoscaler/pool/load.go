@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,16 +21,18 @@ const maxFile = 4 << 20
 // Load reads the pools file at path. The error joins every fault found, each with
 // its line.
 func Load(path string) (*File, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read pools: %w", err)
 	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("read pools: %s has %d bytes, at most %d are allowed", path, info.Size(), maxFile)
-	}
-	src, err := os.ReadFile(path)
+	defer f.Close()
+	// A device or a pipe tells no size.
+	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read pools: %w", err)
+	}
+	if len(src) > maxFile {
+		return nil, fmt.Errorf("read pools: %s has more bytes than the %d that are allowed", path, maxFile)
 	}
 	return Parse(src, path)
 }

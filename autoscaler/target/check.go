@@ -69,15 +69,23 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *file == "" || flags.NArg() > 0 || *limit <= 0 {
-		return fmt.Errorf("want -pools FILE, no argument (%q), and a timeout above 0 (%s)", flags.Args(), *limit)
+	switch {
+	case *file == "":
+		return errors.New("want -pools FILE, the pools file")
+	case flags.NArg() > 0:
+		return fmt.Errorf("want no argument, and there is %q: the pools file is told by -pools, one of its pools by -pool", flags.Args())
+	case *limit <= 0:
+		return fmt.Errorf("-timeout is %s: want a duration above 0, such as 5m", *limit)
 	}
 	pools, err := pool.Load(*file)
 	if err != nil {
 		return err
 	}
+	if len(pools.Pools) == 0 {
+		return fmt.Errorf("%s has no pool: want a block pool \"NAME\" { … } for each, as docs/burst.md has it", *file)
+	}
 	if *only != "" && pools.Find(*only) == nil {
-		return fmt.Errorf("%s has no pool %q", *file, *only)
+		return fmt.Errorf("%s has no pool %q, only %s", *file, *only, strings.Join(poolNames(pools), ", "))
 	}
 	s := settings{pools: pools, binary: *binary, plan: *limit}
 	all, bad := []Checked{}, false
@@ -98,6 +106,14 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return nil
 }
 
+func poolNames(f *pool.File) []string {
+	out := make([]string, 0, len(f.Pools))
+	for i := range f.Pools {
+		out = append(out, f.Pools[i].Name)
+	}
+	return out
+}
+
 // check looks at one pool.
 func (s settings) check(ctx context.Context, r request) Checked {
 	c := Checked{Pool: r.pool.Name, Nodes: []string{}, Faults: []string{}, Warnings: []string{}}
@@ -116,7 +132,7 @@ func (s settings) check(ctx context.Context, r request) Checked {
 	c.Directory, c.Workspace, c.Binary, c.Version = p.Dir, p.Workspace, p.Binary, p.Version
 	c.Nodes, c.Warnings = append(c.Nodes, p.Nodes...), append(c.Warnings, p.Warnings...)
 	for _, err := range p.Faults {
-		c.Faults = append(c.Faults, strings.Split(err.Error(), "\n")...)
+		c.Faults = append(c.Faults, strings.Split(strings.TrimSpace(err.Error()), "\n")...)
 	}
 	if needed && len(c.Credentials) == 0 {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("no credentials for provider %q are in the environment or the home directory: the machine has to have a role of its own", r.pool.Provider))

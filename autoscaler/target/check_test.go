@@ -188,17 +188,18 @@ func initialise(t *testing.T, dir string) {
 }
 
 func TestCheckArguments(t *testing.T) {
-	file := checkPools(t, t.TempDir(), "a")
+	file, empty := checkPools(t, t.TempDir(), "a"), checkPools(t, t.TempDir())
 	tests := map[string]struct {
 		args []string
 		want string
 	}{
 		"no file":           {nil, "want -pools FILE"},
 		"one that is none":  {[]string{"-pools", "nowhere.hcl"}, "nowhere.hcl"},
-		"another pool":      {[]string{"-pools", file, "-pool", "b"}, `has no pool "b"`},
+		"another pool":      {[]string{"-pools", file, "-pool", "b"}, `has no pool "b", only a`},
 		"an argument":       {[]string{"-pools", file, "a"}, `["a"]`},
 		"an unknown flag":   {[]string{"-apply"}, "-apply"},
-		"no time to plan":   {[]string{"-pools", file, "-timeout", "0s"}, "timeout above 0"},
+		"no pool at all":    {[]string{"-pools", empty}, "has no pool: want a block"},
+		"no time to plan":   {[]string{"-pools", file, "-timeout", "0s"}, "-timeout is 0s: want a duration above 0"},
 		"a missing program": {[]string{"-pools", file, "-binary", "no-such-terraform"}, ""},
 	}
 	for name, test := range tests {

@@ -77,7 +77,7 @@ func checkPlan(p *tfjson.Plan, w wanted) error {
 	for _, name := range slices.Sorted(maps.Keys(w.all())) {
 		if !made[name] {
 			return &Error{Reason: ReasonRefused, Kind: ErrPlanRefused, Message: fmt.Sprintf(
-				"the plan makes no node %q: no resource %s uses for_each = var.%s. Nothing was changed", name, w.describe(), w.variable)}
+				"the plan makes no node %q: no resource %s uses for_each = var.%s%s. Nothing was changed", name, w.describe(), w.variable, w.remedy())}
 		}
 	}
 	return nil
@@ -88,6 +88,14 @@ func (w wanted) describe() string {
 		return `or module that is named "` + nodeResource + `"`
 	}
 	return "of " + strings.Join(w.resources, ", ")
+}
+
+// remedy says what helps where nodes have another name than is looked for.
+func (w wanted) remedy() string {
+	if len(w.resources) == 0 {
+		return "; list in terraform_resources what is named otherwise"
+	}
+	return "; terraform_resources has the addresses without keys of what the nodes are"
 }
 
 // refuses says what is wrong with one change; "" is nothing.

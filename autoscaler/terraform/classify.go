@@ -69,6 +69,11 @@ func isUninitialised(text string) bool {
 	return false
 }
 
+// isNoState says whether a text is about a state that is there and cannot be read.
+func isNoState(text string) bool {
+	return strings.Contains(text, "Unsupported state file format") || strings.Contains(text, "state file could not be")
+}
+
 // StateLock is the lock of a state, as Terraform tells of it. Who is "" where it does
 // not tell: the http backend names the ID of the lock that is there, and beside it
 // everything of the one that could not be had.

@@ -47,6 +47,9 @@ func TestParseLock(t *testing.T) {
 	if _, ok := parseLock("Error: something else"); ok {
 		t.Error("a lock was read where there is none")
 	}
+	if !isNoState("Error acquiring the state lock: Unsupported state file format: The state file could not be parsed as JSON") || isNoState(text) {
+		t.Error("a state that cannot be read is not told from one that is locked")
+	}
 }
 
 func FuzzParseLock(f *testing.F) {

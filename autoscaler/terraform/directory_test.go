@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -352,5 +353,98 @@ resource "terraform_data" "group" {
 		if _, err := h.Apply(t.Context(), nodes); err != nil {
 			t.Fatalf("nodes %v: %v", nodes, err)
 		}
+	}
+}
+
+// hangingProgram is a wrapper around Terraform that heeds no interrupt, and whose
+// child holds its output open.
+const hangingProgram = `#!/bin/sh
+case "$1" in
+version|show) echo '{"terraform_version": "1.11.4", "format_version": "1.0"}' ;;
+*) sleep 300 & echo $! >"$PWD/child"; trap "" INT TERM; while :; do sleep 1; done ;;
+esac
+`
+
+func TestAWrapperThatHangsIsKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "terraform")
+	if err := os.WriteFile(program, []byte(hangingProgram), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rewriteMain(t, dir, plainNodes)
+	cfg := terraform.Config{Dir: dir, Binary: program, PlanLimit: 2 * time.Second, Grace: 200 * time.Millisecond}
+	ended := make(chan terraform.Probe, 1)
+	go func() { ended <- terraform.Examine(t.Context(), cfg, "spot", logger(t)) }()
+	select {
+	case p := <-ended:
+		if len(p.Faults) != 1 || !errors.Is(p.Faults[0], terraform.ErrHung) {
+			t.Errorf("faults are %v, want that it took too long", p.Faults)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the check does not end")
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the child's end", func() bool {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(raw)) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+// What is said of a directory that cannot be used is true, and says where and what to do.
+func TestExamineTellsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	none := filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(none, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		main, state string
+		cfg         terraform.Config
+		want        []string // parts of all that is said
+		not         string
+	}{
+		"a workspace that is not there": {main: plainNodes, cfg: terraform.Config{Workspace: "ws"}, want: []string{`there is no workspace "ws", only default: run terraform workspace new ws in`}, not: "variable."},
+		"a state that is cut off":       {main: plainNodes, state: `{"version": 4, "ser`, want: []string{"state cannot be read", "Restore the state of"}, not: "force-unlock"},
+		"a fault of the configuration":  {main: plainNodes + "resource\n", want: []string{"main.tf:10: "}},
+		"nodes with another name":       {main: strings.ReplaceAll(plainNodes, `"node" {`, `"gpu" {`), want: []string{`that is named "node"`, "list in terraform_resources"}},
+		"a program that is another":     {main: plainNodes, cfg: terraform.Config{Binary: none}, want: []string{"does not say its version, as terraform and tofu do"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := workDir(t, test.main)
+			if test.state != "" {
+				if err := os.WriteFile(filepath.Join(dir, "terraform.tfstate"), []byte(test.state), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, err := filepath.Glob(filepath.Join(dir, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.cfg.Dir = dir
+			for range 2 { // one check must not change what the next one says
+				said := ""
+				for _, fault := range terraform.Examine(t.Context(), test.cfg, "spot", logger(t)).Faults {
+					said += fault.Error() + "\n"
+				}
+				for _, part := range test.want {
+					if !strings.Contains(said, part) {
+						t.Errorf("it says %q, want %q in it", said, part)
+					}
+				}
+				if test.not != "" && strings.Contains(said, test.not) {
+					t.Errorf("it says %q, want no %q in it", said, test.not)
+				}
+			}
+			after, err := filepath.Glob(filepath.Join(dir, "*"))
+			if err != nil || !slices.Equal(after, before) {
+				t.Errorf("the directory holds %q (%v), it held %q", after, err, before)
+			}
+		})
 	}
 }

@@ -61,11 +61,15 @@ func Examine(ctx context.Context, cfg Config, market string, log hclog.Logger) (
 	}
 	version, _, err := r.tf.Version(ctx, true)
 	if err != nil {
-		fault(fmt.Errorf("%s does not say its version: %s", d.cfg.Binary, d.redact.clean(err.Error())))
+		fault(fmt.Errorf("%s does not say its version, as terraform and tofu do: %s", d.cfg.Binary, strings.TrimSpace(d.redact.clean(err.Error()))))
 		return p
 	}
 	p.Version = version.String()
-	fault(r.workspaceThere(ctx))
+	if err := r.workspaceThere(ctx); err != nil {
+		// To look into a workspace that is not there would make it.
+		fault(err)
+		return p
+	}
 	state, err := r.nodes(ctx)
 	fault(err)
 	p.Nodes = state.Names()
@@ -120,7 +124,8 @@ func (d *Directory) aside(dir string) (*run, error) {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	script := "#!/bin/sh\n"
 	if d.cfg.Workspace != DefaultWorkspace || d.selected() != DefaultWorkspace {
-		script += "TF_WORKSPACE=" + quote(d.cfg.Workspace) + "\nexport TF_WORKSPACE\n"
+		// To list the workspaces in one that is not there would make it, too.
+		script += "[ \"$1\" = workspace ] || { TF_WORKSPACE=" + quote(d.cfg.Workspace) + "; export TF_WORKSPACE; }\n"
 	}
 	if _, err := other.store.install("run", script+"exec "+quote(d.cfg.Binary)+" \"$@\"\n"); err != nil {
 		return nil, err

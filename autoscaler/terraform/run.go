@@ -71,14 +71,30 @@ func (r *run) step(ctx context.Context, what string, limit time.Duration, f func
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := &uiLog{d: r.d, what: what}
+	// Terraform may be gone and one that it has started hold its output open, or a
+	// wrapper may not pass the interrupt on: both would be waited for without end.
+	ended, forced := make(chan struct{}), make(chan int, 1)
+	stop := context.AfterFunc(bounded, func() {
+		select {
+		case <-ended:
+			forced <- 0
+		case <-time.After(r.d.cfg.Grace):
+			forced <- killMarked(r.mark)
+		}
+	})
 	err := f(bounded, log)
+	close(ended)
+	left := 0
+	if !stop() {
+		left = <-forced
+	}
 	r.tf.SetStdout(io.Discard)
 	log.flush()
 	if err == nil {
 		return nil
 	}
 	if bounded.Err() != nil {
-		left := killMarked(r.mark)
+		left += killMarked(r.mark)
 		if what == "apply" {
 			log.readFile(r.d.store.path(r.d.outputName()))
 		}
@@ -107,9 +123,12 @@ func (d *Directory) explain(what string, said []diagnostic, cause error) error {
 		if s.Detail != "" {
 			text += ": " + s.Detail
 		}
-		if s.Address != "" {
+		switch {
+		case s.Address != "":
 			resources = append(resources, s.Address)
 			text = s.Address + ": " + text
+		case s.Range != nil:
+			text = fmt.Sprintf("%s:%d: %s", s.Range.Filename, s.Range.Start.Line, text)
 		}
 		texts = append(texts, text)
 		if isVariable(s.Summary) {
@@ -124,6 +143,12 @@ func (d *Directory) explain(what string, said []diagnostic, cause error) error {
 	e.Reason, e.Resources = reason, resources
 	lock, locked := parseLock(all)
 	switch {
+	case isNoState(all):
+		// Without one that can be read no lock is to be had, either; nobody holds it.
+		e.Kind, advice = ErrState, fmt.Sprintf("Restore the state of %s from its backup, or use a version that can read it", d.cfg.Dir)
+	case locked && lock.ID == "":
+		e.Kind, e.Cause = ErrLocked, lockedError{lock, cause}
+		advice = "The backend tells nothing of the lock: see that it can be reached, and that nobody else plans or applies there"
 	case locked:
 		e.Kind, e.Cause = ErrLocked, lockedError{lock, cause}
 		advice = fmt.Sprintf("Lock %s is held by %s. If nothing of it applies any more, run in %s: terraform force-unlock %s", lock.ID, cmp.Or(lock.Who, "somebody whom the backend does not name"), d.cfg.Dir, lock.ID)
@@ -164,6 +189,13 @@ type diagnostic struct {
 	Summary  string `json:"summary"`
 	Detail   string `json:"detail"`
 	Address  string `json:"address"`
+	// Range is the place in the configuration, if it is about one.
+	Range *struct {
+		Filename string `json:"filename"`
+		Start    struct {
+			Line int `json:"line"`
+		} `json:"start"`
+	} `json:"range"`
 }
 
 // uiLog reads Terraform's machine-readable output: errors are kept, the rest is

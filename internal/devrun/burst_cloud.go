@@ -76,7 +76,8 @@ func (r *run) startAutoscaler(ctx context.Context) error {
 	}
 	c := r.cloud
 	c.ended = make(chan error, 1)
-	c.cmd = exec.CommandContext(ctx, program, "agent", "-config", filepath.Join(c.dir, "agent.hcl"))
+	// It stays for as long as the cluster, which may be longer than the scenario.
+	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "agent", "-config", filepath.Join(c.dir, "agent.hcl"))
 	c.cmd.Env = c.environment()
 	out, in := io.Pipe()
 	c.cmd.Stdout, c.cmd.Stderr = in, in
@@ -196,7 +197,10 @@ func (c *cloud) writeAutoscaler(nomad, planner string, opts Options) error {
 func (c *cloud) stop() error {
 	var errs []error
 	if c.cmd != nil && c.cmd.Process != nil {
-		errs = append(errs, c.cmd.Process.Signal(syscall.SIGTERM))
+		// Ctrl-C in a terminal has ended it already.
+		if err := c.cmd.Process.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
 		select {
 		case err := <-c.ended:
 			if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
