@@ -254,6 +254,9 @@ func (a *app) simPools(f *simFlags, c *sim.Comparison) error {
 		return usage("%w", err)
 	}
 	if f.pools == "" {
+		if f.burstWait > 0 {
+			return usage("--burst-wait %s without --pools: there is nowhere to buy nodes", f.burstWait)
+		}
 		return nil
 	}
 	src, err := readFile(a.env, f.pools)
@@ -263,6 +266,9 @@ func (a *app) simPools(f *simFlags, c *sim.Comparison) error {
 	pools, err := pool.Parse(src, f.pools)
 	if err != nil {
 		return err
+	}
+	if len(pools.Pools) == 0 {
+		return fmt.Errorf("%s has no pool: want a block pool \"NAME\" { … } for each, or leave --pools out", f.pools)
 	}
 	c.Pools = (&config.Burst{Pools: pools}).BuyPools(c.Cluster.Levels)
 	for i := range c.Pools.Pools {

@@ -33,6 +33,28 @@ func TestSimulate(t *testing.T) {
 	large := writeFile(t, "large.csv", "job,submit_s,duration_s,gpus\na,0,60,1\nb,60,60,4096\n")
 	wrong := writeFile(t, "wrong.hcl", "nodes \"dgx\" {\n  count = 0\n  gpus  = 99\n  model = \"H1000\"\n}\n")
 	queues := writeFile(t, "queues.hcl", "queue \"team\" {\n  guarantee {\n    gpus = 8\n  }\n}\n")
+	late := writeFile(t, "late.csv", "job,submit_s,duration_s,gpus,deadline_s\na,0,36000,8,\nb,60,7200,8,20000\n")
+	pools := writeFile(t, "pools.hcl", `pool "eu" {
+  provider      = "aws"
+  region        = "eu"
+  instance_type = "dgx"
+  quota         = 4
+  boot_time     = "1m"
+  node {
+    gpus       = 8
+    model      = "NVIDIA A100-SXM4-80GB"
+    cpu_mhz    = 1000
+    memory_mib = 1000
+    disk_mib   = 1000
+  }
+  price {
+    on_demand = 10
+  }
+  terraform {
+    working_directory = "eu"
+  }
+}
+`)
 	own := writeFile(t, "own.hcl", "policy {\n  order = \"sjf\"\n}\n")
 	tests := map[string]struct {
 		args     []string
@@ -43,6 +65,9 @@ func TestSimulate(t *testing.T) {
 		"a table":                       {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,gang", "--seeds", "2", "--load", "0.9"}, wantOut: []string{"POLICY", "k8s-default", "gang", "AGAINST K8S-DEFAULT"}},
 		"no steady state":               {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"there is no steady state"}},
 		"pools":                         {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,fifo", "--seeds", "1", "--no-bootstrap", "--estimate-sigma", "0", "--pools", filepath.Join("..", "..", "..", "..", "..", "autoscaler", "pool", "testdata", "pools.hcl"), "--burst-wait", "1s", "--json"}, wantOut: []string{`"bought": 0,`, `"bought_per_run"`}},
+		"no pool in the file":           {args: []string{"simulate", "--trace", path, "--pools", writeFile(t, "none.hcl", "")}, wantCode: 1, wantErr: []string{"none.hcl has no pool"}},
+		"a wait without pools":          {args: []string{"simulate", "--trace", path, "--burst-wait", "1h"}, wantCode: 2, wantErr: []string{"--burst-wait 1h0m0s without --pools"}},
+		"what was bought":               {args: []string{"simulate", "--trace", late, "--gpus", "8", "--policies", "fifo", "--seeds", "1", "--no-bootstrap", "--even-speed", "--load", "90", "--estimate-sigma", "0", "--pools", pools, "--burst-wait", "1m"}, wantOut: []string{"DEADLINES MET", "BOUGHT", " 21.00"}},
 		"no such pools":                 {args: []string{"simulate", "--trace", path, "--pools", "/no/such"}, wantCode: 1, wantErr: []string{"read pools"}},
 		"a cluster file":                {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
 		"jobs that no cluster holds":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang"}, wantErr: []string{"jobs left out because the cluster of 16 GPUs, at most 8 on a node, can never hold them: 1; the largest is jh, of 32 GPUs"}},

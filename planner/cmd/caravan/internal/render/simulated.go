@@ -37,17 +37,32 @@ var columns = []column{
 	{"DECISION", func(m *sim.Metrics) float64 { return m.DecideMean }, func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) + " µs" }},
 }
 
+// atStake are the columns that count where there is something of the kind: deadlines,
+// and nodes that were bought, in the pools' currency.
+var atStake = []struct {
+	column
+	there func(*sim.Metrics) bool
+}{
+	{column{"DEADLINES MET", func(m *sim.Metrics) float64 { return m.DeadlinesMet }, percent}, func(m *sim.Metrics) bool { return m.Deadlines > 0 }},
+	{column{"BOUGHT", func(m *sim.Metrics) float64 { return m.Bought }, func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }}, func(m *sim.Metrics) bool { return m.Bought > 0 }},
+}
+
 // Simulated compares policies: a line for each, with the means over the seeds,
 // and how far the first of them is away, with its 95 % confidence interval.
 func Simulated(w io.Writer, s Style, policies []string, results []sim.Result) error {
-	head := []string{"POLICY"}
-	for _, c := range columns {
+	head, shown := []string{"POLICY"}, slices.Clone(columns)
+	for _, c := range atStake {
+		if slices.ContainsFunc(results, func(r sim.Result) bool { return c.there(&r.Metrics) }) {
+			shown = append(shown, c.column)
+		}
+	}
+	for _, c := range shown {
 		head = append(head, c.name)
 	}
 	g := newGrid(head...)
 	for _, policy := range policies {
 		line := []string{s.paint(bold, policy)}
-		for _, c := range columns {
+		for _, c := range shown {
 			line = append(line, c.text(sim.Of(valuesOf(results, policy, c.of)).Mean))
 		}
 		g.add(line...)
