@@ -68,7 +68,11 @@ func (s *shower) sighting(x sighting, nodes map[string]string, islands islandMap
 		for _, g := range a.gpus {
 			used[islands.of[g]] = true
 		}
-		s.line(x.at, a.job, fmt.Sprintf("%-8s %s on %s, %s of %s", state, short(a.name), nodes[a.node], count(len(a.gpus), "GPU"), count(len(used), "island")))
+		where := nodes[a.node]
+		if where == "" { // it has joined just now
+			where = "node " + a.node[:min(8, len(a.node))]
+		}
+		s.line(x.at, a.job, fmt.Sprintf("%-8s %s on %s, %s of %s", state, short(a.name), where, count(len(a.gpus), "GPU"), count(len(used), "island")))
 	}
 }
 

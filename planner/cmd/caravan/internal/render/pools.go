@@ -94,7 +94,7 @@ func Forgotten(w io.Writer, f burstapi.Forgotten) error {
 	}
 	text := fmt.Sprintf("Purchase %s of pool %s for %s, %s, is forgotten: %s. It has cost %s.", f.Purchase, f.Pool, f.Gang, f.State, names, cost)
 	if len(f.Nodes) > 0 {
-		text += " Nomad has nodes of it, which are given back: " + strings.Join(f.Nodes, ", ") + "."
+		text += " Nomad has nodes of it, which are given back when they do nothing: " + strings.Join(f.Nodes, ", ") + "."
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err

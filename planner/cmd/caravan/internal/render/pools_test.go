@@ -76,7 +76,7 @@ func TestForgotten(t *testing.T) {
 		want string
 	}{
 		"with nodes": {burstapi.Forgotten{Purchase: "p", Pool: "eu", Gang: "default/m", State: burstapi.Present, Names: []string{"p-0", "p-1"}, Cost: 42.5, Currency: "EUR", Nodes: []string{"id-0"}},
-			"Purchase p of pool eu for default/m, present, is forgotten: its nodes p-0, p-1 count as gone. It has cost 42.50 EUR. Nomad has nodes of it, which are given back: id-0.\n"},
+			"Purchase p of pool eu for default/m, present, is forgotten: its nodes p-0, p-1 count as gone. It has cost 42.50 EUR. Nomad has nodes of it, which are given back when they do nothing: id-0.\n"},
 		"never made": {burstapi.Forgotten{Purchase: "p", Pool: "eu", Gang: "default/m", State: burstapi.Failed},
 			"Purchase p of pool eu for default/m, failed, is forgotten: all of its nodes were gone. It has cost nothing.\n"},
 	}
