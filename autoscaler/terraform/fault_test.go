@@ -133,7 +133,12 @@ func TestKilledDuringApply(t *testing.T) {
 			} else if err := syscall.Kill(terraformIn(t, dir), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			h, err := d.Hold(t.Context())
+			var h *terraform.Held
+			var err error
+			await(t, "its end to be seen", func() bool { // a killed process is there a moment longer
+				h, err = d.Hold(t.Context())
+				return !errors.Is(err, terraform.ErrBusy)
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
