@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -127,11 +128,18 @@ func (sacct) job(r *row) (Job, error) {
 	} else if j.Duration, err = slurmDuration(r.text("Elapsed")); err != nil {
 		faults = append(faults, err)
 	}
-	if len(faults) == 0 && j.Duration == 0 {
+	switch {
+	case len(faults) > 0:
+	case j.Duration == 0:
 		return j, leftOut("it never ran")
+	case r.text("End") == "Unknown", slices.Contains(running[:], r.text("State")):
+		return j, leftOut("it had not ended")
 	}
 	return j, errors.Join(faults...)
 }
+
+// running are Slurm's states of jobs that have run and go on.
+var running = [...]string{"RUNNING", "SUSPENDED", "COMPLETING", "RESIZING", "STOPPED", "SIGNALING", "STAGE_OUT"}
 
 func first(r *row, names ...string) string {
 	for _, name := range names {

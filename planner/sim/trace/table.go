@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -14,11 +13,9 @@ var errRead = errors.New("cannot be read")
 
 // table reads rows by the names of their columns.
 type table struct {
-	csv   *csv.Reader
+	lines *lines
 	names map[string]int
 	row   row
-	bare  bool
-	first []string
 	// width is how many columns there are.
 	width int
 }
@@ -32,11 +29,10 @@ type row struct {
 // newTable reads the header and looks for the columns that must be there. bare:
 // there is no header, and the columns have these names in this order.
 func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, error) {
-	t := &table{csv: csv.NewReader(r), names: map[string]int{}, bare: bare}
-	t.csv.Comma, t.csv.ReuseRecord, t.csv.FieldsPerRecord, t.csv.LazyQuotes = comma, true, -1, true
+	t := &table{lines: newLines(r, comma), names: map[string]int{}}
 	header := columns
 	if !bare {
-		read, err := t.csv.Read()
+		read, err := t.lines.next()
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%w: empty: want a header with the columns %s", ErrTrace, strings.Join(columns, ", "))
 		}
@@ -86,20 +82,9 @@ func readable(header []string) string {
 
 // next reads the next row. An error that wraps errRead is the last one.
 func (t *table) next() (*row, error) {
-	values, err := t.csv.Read()
-	var syntax *csv.ParseError
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, io.EOF
-	case errors.As(err, &syntax):
-		return nil, syntax.Err
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errRead, err)
-	}
-	for i := range values {
-		if strings.ContainsRune(values[i], '\n') {
-			return nil, fmt.Errorf("column %d goes on over line breaks: want a quote (\") that is closed on its line", i+1)
-		}
+	values, err := t.lines.next()
+	if err != nil {
+		return nil, err
 	}
 	for i := t.width; i < len(values); i++ {
 		if strings.TrimSpace(values[i]) != "" {
@@ -110,10 +95,7 @@ func (t *table) next() (*row, error) {
 	return &t.row, nil
 }
 
-func (t *table) line() int {
-	n, _ := t.csv.FieldPos(0)
-	return n
-}
+func (t *table) line() int { return t.lines.number }
 
 // has reports whether a column is there and holds something.
 func (r *row) has(name string) bool { return r.text(name) != "" }
