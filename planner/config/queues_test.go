@@ -91,7 +91,7 @@ queue "org" {}
 	want := []string{
 		`c.hcl:2: policy.half_life is "-1h0m0s": want 0s to 8784h0m0s`,
 		`c.hcl:4: queue "org": guarantee.gpus: 3: the queues below are guaranteed 4 together; want at least that`,
-		`c.hcl:5: queue "org": weight: -1: want more than 0, at most 1e+06; 0 means 1`,
+		`c.hcl:5: queue "org": weight: -1: want more than 0, at most 1e+06`,
 		`c.hcl:8: queue[org/x].weight is 0: want more than 0; to let a queue have nothing, give it no guarantee and borrow { gpus = 0 }`,
 		`c.hcl:9: queue[org/x].min_run is "soon": want a duration like "90s", "5m" or "1h30m"`,
 		`q.hcl:5: queue "org/y": guarantee.models[""]: is no resource: want "gpu", "gpu/MODEL", "cpu_mhz" or "memory_mib"`,

@@ -177,6 +177,18 @@ func TestForecastReasons(t *testing.T) {
 			"b1 r1 n1 aa..", "a 50 1h runs:2h", "K 1x4 runs:1h\nH 1x4 runs:1h", nil, Policy{}, "",
 			"when K (ahead of it, est. 1h, by its author) has ended",
 		},
+		"nobody says of who is ahead": {
+			"b1 r1 n1 aa..", "a 50 1h runs:2h", "K 1x4\nH 1x4 runs:1h", nil, Policy{}, "",
+			"unknown: nobody says how long K, ahead of it, will run; set caravan_duration in it",
+		},
+		"nobody says of who starts now": {
+			"b1 r1 n1 ....", "", "K 1x4\nL 1x4 runs:1h\nH 1x4 runs:1h", nil, Policy{}, "",
+			"unknown: nobody says how long K, ahead of it, will run; set caravan_duration in it",
+		},
+		"behind one whose start is not known": {
+			"b1 r1 n1 AA..", "", "K 1x4 runs:1h\nH 1x4 runs:1h", nil, Policy{}, "",
+			"unknown: nothing says when what it waits for ends",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

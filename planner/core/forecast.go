@@ -276,49 +276,6 @@ func span(d time.Duration) string {
 	return text
 }
 
-// unknown says why it is not known when a gang starts.
-func (a *ahead) unknown(g *gang, tried bool) string {
-	if a.c.terse {
-		return ""
-	}
-	if tried {
-		return "each of its groups will have room, but not all of them together as far as can be seen"
-	}
-	key := unknownKey{g.unit.Within, g.gpus > 0}
-	if known, asked := a.why[key]; asked {
-		return known
-	}
-	d := a.c.tree.Domains[key.within]
-	var names []string
-	for node := d.Lo; node < d.Hi && len(names) <= maxNames; node++ {
-		for i := range a.c.held[node] {
-			h := &a.c.held[node][i]
-			if j := h.of; j != nil && j.Type != typeService && (h.gpus != 0 || g.gpus == 0) && a.leaves(h) == eternity && !slices.Contains(names, jobName(h.job)) {
-				names = append(names, jobName(h.job))
-			}
-		}
-	}
-	text := "nothing says when what it waits for ends"
-	if len(names) > 0 {
-		text = "nobody says how long " + strings.Join(names[:min(len(names), maxNames)], ", ")
-		if len(names) > maxNames {
-			text += " and others"
-		}
-		in := "it"
-		if len(names) > 1 {
-			in = "them"
-		}
-		text += " will run; set caravan_duration in " + in
-	}
-	a.why[key] = text
-	return text
-}
-
-type unknownKey struct {
-	within int32
-	gpus   bool
-}
-
 // clock says a time to come.
 func clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()

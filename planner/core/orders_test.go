@@ -231,6 +231,19 @@ func TestDeadlineWords(t *testing.T) {
 	}
 }
 
+// An order that does not go by deadlines names what it goes by, whoever has one.
+func TestNoDeadlineWords(t *testing.T) {
+	s := draw(t, `b r n aaaa`)
+	describe(t, s, `a 0 9h`)
+	submit(t, s, `M 1x4`)
+	takes(t, s, `M 1h 3h
+	             a 4h -`)
+	p := mustDecide(t, s, withOrder(queue.OrderLAS)).Preemptions
+	if want := "gives way to M (queue 1 of 3, after 0 GPU-seconds against queue 3 of 3, after 36.0 GPU-hours): "; len(p) != 1 || !strings.HasPrefix(p[0].Reason, want) {
+		t.Errorf("preemptions %+v, want one that %s", p, want)
+	}
+}
+
 // A level that no node is in is no question of size.
 func TestLevelOfNoNode(t *testing.T) {
 	s := draw(t, `b r n ....`)

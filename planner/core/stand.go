@@ -316,14 +316,14 @@ func (c *cycle) outrankWords(j, victim *model.Job) string {
 	case c.policy.Interactive.Is(j):
 		return "somebody waits in front of it"
 	}
-	mine, theirs := c.standing(keyOf(j)).Why, c.standing(keyOf(victim)).Why
-	if victim.Deadline.IsZero() && !j.Deadline.IsZero() {
+	mine, theirs := c.standing(keyOf(j)), c.standing(keyOf(victim)).Why
+	if victim.Deadline.IsZero() && !mine.Latest.IsZero() { // its deadline is what counts
 		theirs = "no deadline"
 	}
 	if theirs == "" {
-		return mine
+		return mine.Why
 	}
-	return fmt.Sprintf("%s against %s", mine, theirs)
+	return fmt.Sprintf("%s against %s", mine.Why, theirs)
 }
 
 // byClass is the policy for jobs that give way to a lower class.

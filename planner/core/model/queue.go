@@ -129,7 +129,7 @@ func (c *queueChecker) one(q *Queue) {
 		}
 	}
 	if !(q.Weight >= 0 && q.Weight <= MaxWeight) { // NaN too
-		c.fault("weight", "%g: want more than 0, at most %g; 0 means 1", q.Weight, MaxWeight)
+		c.fault("weight", "%g: want more than 0, at most %g", q.Weight, MaxWeight)
 	}
 	for _, name := range sortedKeys(q.Priorities) {
 		if n := q.Priorities[name]; name == "" || n < 0 || n > MaxPriority {
@@ -151,7 +151,7 @@ func (c *queueChecker) one(q *Queue) {
 		c.fault("max_preempted_per_hour", "%d: want 0 (no limit) to %d", q.MaxPreemptedPerHour, MaxQuantity)
 	}
 	if q.MinRun < 0 {
-		c.fault("min_run_ns", "%d: want 0 or more", q.MinRun)
+		c.fault("min_run_ns", "%s: want 0s or more", q.MinRun)
 	}
 	if q.Default {
 		if c.fallback != "" {
