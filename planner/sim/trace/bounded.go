@@ -93,10 +93,7 @@ func (b *bounded) add(j Job) error {
 // number is drawn for a day: splitmix64 (Steele, Lea and Flood, OOPSLA'14) of the
 // day and the seed, no two alike.
 func (b *bounded) number(at int64) uint64 {
-	x := uint64(at) + b.seed*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	return mix(uint64(at) + b.seed*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15)
 }
 
 // join puts the days kept one behind the other, unless all are. Names that come

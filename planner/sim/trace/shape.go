@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -93,17 +92,6 @@ func ScaleTo(jobs []Job, gpus int, load float64) (scaled []Job, factor float64, 
 	return out, factor, nil
 }
 
-// Window are the jobs submitted in [from, from+length).
-func Window(jobs []Job, from, length float64) []Job {
-	var out []Job
-	for i := range jobs {
-		if at := jobs[i].Submit; from <= at && at < from+length {
-			out = append(out, jobs[i])
-		}
-	}
-	return out
-}
-
 // Fit divides the jobs into those whose number of GPUs a cluster can hold, and
 // those that it can never run.
 func Fit(jobs []Job, holds func(gpus int) bool) (fit, tooLarge []Job) {
@@ -122,18 +110,13 @@ func FitJobs(jobs []Job, holds func(*Job) bool) (fit, tooLarge []Job) {
 	return fit, tooLarge
 }
 
-// Bootstrap draws whole days with replacement, as many as the trace has, so that
-// what belongs together within a day stays together (block bootstrap: Künsch,
-// The Jackknife and the Bootstrap for General Stationary Observations, Annals of
-// Statistics 17, 1989). The jobs get new IDs.
-func Bootstrap(jobs []Job, seed uint64) []Job { return Draw(jobs, 0, seed) }
-
-// Draw is Bootstrap with another number of days than the trace has: a window of
-// it, made of whole days from anywhere (as SWIM samples windows: Chen et al., The
-// Case for Evaluating MapReduce Performance Using Workload Suites, MASCOTS'11). 0
-// is as many as it has.
+// Draw draws whole days with replacement, so that what belongs together within a day
+// stays together (block bootstrap: Künsch, The Jackknife and the Bootstrap for General
+// Stationary Observations, Annals of Statistics 17, 1989). The jobs get new IDs. It
+// draws so many days, a window of the trace made of days from anywhere (as SWIM samples
+// windows: Chen et al., The Case for Evaluating MapReduce Performance Using Workload
+// Suites, MASCOTS'11); 0 is as many as it has.
 func Draw(jobs []Job, days int, seed uint64) []Job {
-	rng := rand.New(rand.NewPCG(seed, 0xb007))
 	_, last := Span(jobs)
 	blocks := make([][]int, int(last/day)+1)
 	for i := range jobs {
@@ -144,101 +127,36 @@ func Draw(jobs []Job, days int, seed uint64) []Job {
 		days = len(blocks)
 	}
 	var out []Job
-	for to := range days {
-		from := rng.IntN(len(blocks))
-		move := float64(to-from) * day
+	for to, from := range drawDays(days, len(blocks), seed) {
 		for _, i := range blocks[from] {
-			j := jobs[i]
-			j.ID = fmt.Sprintf("%s.%d", j.ID, to)
-			j.Submit += move
-			if j.Deadline != 0 {
-				j.Deadline += move
-			}
-			out = append(out, j)
+			out = append(out, jobs[i].asDrawn(from, to))
 		}
 	}
 	Sort(out)
 	return Shift(out)
 }
 
-// Summary is what a trace is like.
-type Summary struct {
-	Jobs     int     `json:"jobs"`
-	Days     float64 `json:"days"`
-	GPUHours float64 `json:"gpu_hours"`
-	// MeanGPUs is how many GPUs the jobs keep busy on average.
-	MeanGPUs float64 `json:"mean_gpus"`
-	MaxGPUs  int     `json:"max_gpus"`
-	// DurationP50, DurationP99 and DurationMean are in seconds.
-	DurationMean float64 `json:"duration_mean_s"`
-	DurationP50  float64 `json:"duration_p50_s"`
-	DurationP99  float64 `json:"duration_p99_s"`
-	// Sizes are by number of GPUs, the smallest first.
-	Sizes  []Size `json:"sizes"`
-	Queues int    `json:"queues"`
-	// Elastic counts the elastic jobs, Deadlines those with one.
-	Elastic   int `json:"elastic"`
-	Deadlines int `json:"deadlines"`
-	// Parts counts those that need a part of a GPU.
-	Parts int `json:"parts,omitempty"`
+// drawDays draws so many of a trace's days, with replacement.
+func drawDays(days, of int, seed uint64) []int {
+	rng := rand.New(rand.NewPCG(seed, 0xb007))
+	out := make([]int, days)
+	for to := range out {
+		out[to] = rng.IntN(of)
+	}
+	return out
 }
 
-// Size are the jobs of one number of GPUs.
-type Size struct {
-	GPUs     int     `json:"gpus"`
-	Jobs     int     `json:"jobs"`
-	GPUHours float64 `json:"gpu_hours"`
+// asDrawn is a job of one day when that day is put in the place of another.
+func (j Job) asDrawn(from, to int) Job {
+	j.ID = fmt.Sprintf("%s.%d", j.ID, to)
+	return j.later(float64(to-from) * day)
 }
 
-// Describe sums a trace up.
-func Describe(jobs []Job) Summary {
-	s := Summary{Jobs: len(jobs)}
-	first, last := Span(jobs)
-	s.Days = (last - first) / day
-	durations, sizes, queues := make([]float64, len(jobs)), map[int]*Size{}, map[string]bool{}
-	total := 0.0
-	for i := range jobs {
-		j := &jobs[i]
-		durations[i] = j.Duration
-		total += j.Duration
-		s.GPUHours += j.Work() / 3600
-		s.MaxGPUs = max(s.MaxGPUs, j.GPUs)
-		if sizes[j.GPUs] == nil {
-			sizes[j.GPUs] = &Size{GPUs: j.GPUs}
-		}
-		sizes[j.GPUs].Jobs++
-		sizes[j.GPUs].GPUHours += j.Work() / 3600
-		queues[j.Queue] = true
-		if j.Max > 0 {
-			s.Elastic++
-		}
-		if j.Deadline != 0 {
-			s.Deadlines++
-		}
-		if j.Share > 0 || j.Profile != "" {
-			s.Parts++
-		}
+// later is a job that is submitted so many seconds later, and has to end as much later.
+func (j Job) later(seconds float64) Job {
+	j.Submit += seconds
+	if j.Deadline != 0 {
+		j.Deadline += seconds
 	}
-	for _, size := range sizes {
-		s.Sizes = append(s.Sizes, *size)
-	}
-	slices.SortFunc(s.Sizes, func(a, b Size) int { return cmp.Compare(a.GPUs, b.GPUs) })
-	s.Queues = len(queues)
-	if len(jobs) == 0 {
-		return s
-	}
-	slices.Sort(durations)
-	s.DurationMean = total / float64(len(jobs))
-	s.DurationP50, s.DurationP99 = quantile(durations, 0.5), quantile(durations, 0.99)
-	if last > first {
-		s.MeanGPUs = s.GPUHours * 3600 / (last - first)
-	}
-	return s
-}
-
-// quantile is the smallest of sorted values that at least a part of them does
-// not exceed.
-func quantile(sorted []float64, part float64) float64 {
-	at := int(math.Ceil(part*float64(len(sorted)))) - 1
-	return sorted[max(0, min(at, len(sorted)-1))]
+	return j
 }

@@ -213,13 +213,13 @@ func TestScaleTo(t *testing.T) {
 	}
 }
 
-// A bootstrap has as many days, each of them one of the trace's, and another seed
+// A draw has as many days, each of them one of the trace's, and another seed
 // draws others.
-func TestBootstrap(t *testing.T) {
+func TestDraw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		jobs, seed := anyJobs(t), rapid.Uint64().Draw(t, "seed")
-		got := Bootstrap(jobs, seed)
-		if diff := cmp.Diff(got, Bootstrap(jobs, seed)); diff != "" {
+		got := Draw(jobs, 0, seed)
+		if diff := cmp.Diff(got, Draw(jobs, 0, seed)); diff != "" {
 			t.Errorf("not the same again:\n%s", diff)
 		}
 		byID := map[string]Job{}

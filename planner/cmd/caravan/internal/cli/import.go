@@ -42,7 +42,7 @@ jobs after some hours (job_gc_threshold): raise that, or import regularly.
 			if len(jobs) == 0 {
 				return fmt.Errorf("import: %w: none of %d jobs that Nomad knows has ended and had a GPU", trace.ErrTrace, rep.Rows)
 			}
-			return a.writeTrace(jobs)
+			return a.writeJobs(jobs)
 		},
 	}
 	cmd.Flags().BoolVar(&nomad, "nomad", false, "from a Nomad cluster")

@@ -129,6 +129,26 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// What comes from a pipe is read as often as it takes.
+func TestTracesFromAPipe(t *testing.T) {
+	text := smallTrace() + "x,1,-5,1,,\n"
+	path := writeFile(t, "trace.csv", text)
+	for _, args := range [][]string{{"sample", "--from", "0.2", "--days", "1"}, {"sample", "--seed", "3"}, {"scale", "--gpus", "16", "--load", "0.5"}, {"convert"}, {"describe", "--json"}} {
+		args = append([]string{"trace"}, args...)
+		file := newFakePlanner(t).call(nil, "", append(args, path)...)
+		pipe := newFakePlanner(t).call(nil, text, append(args, "-")...)
+		if file.code != 0 || pipe.code != 0 || file.out != pipe.out || len(strings.Split(file.out, "\n")) < 4 {
+			t.Errorf("%v: from a pipe:\n%s%s\nfrom a file:\n%s%s", args, pipe.out, pipe.errOut, file.out, file.errOut)
+		}
+		if want := "-: 1 of 13 rows are broken"; !strings.Contains(pipe.errOut, want) {
+			t.Errorf("%v: error lacks %q:\n%s", args, want, pipe.errOut)
+		}
+	}
+	if got := newFakePlanner(t).call(nil, "", "trace", "scale", "-"); got.code != 1 || !strings.Contains(got.errOut, "empty") || got.out != "" {
+		t.Errorf("an empty pipe: %+v", got)
+	}
+}
+
 // The JSON has every metric, and each run's events are a file of their own.
 func TestSimulateJSON(t *testing.T) {
 	path := writeFile(t, "trace.csv", smallTrace())

@@ -4,131 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
-
-// traceFlags say which trace is read, and how.
-type traceFlags struct {
-	file, format, unit, throughputs string
-	strict                          bool
-}
-
-func (f *traceFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "trace", "", "`file` with the jobs, plain or gzipped; - is standard input")
-	f.addFormat(cmd)
-}
-
-func (f *traceFlags) addFormat(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.format, "format", trace.FormatCSV, "the trace's `form`: "+strings.Join(trace.Formats(), ", "))
-	cmd.Flags().StringVar(&f.unit, "time-unit", "s", "`unit` of the trace's times: s, ms, min")
-	cmd.Flags().StringVar(&f.throughputs, "throughputs", "", "`file` of throughputs for the gavel form (default simulation_throughputs.json.gz beside the trace)")
-	cmd.Flags().BoolVar(&f.strict, "strict", false, "stop at the first broken row; otherwise such rows are counted and left out")
-}
-
-// units are how many seconds each is.
-var units = map[string]float64{"s": 1, "ms": 1e-3, "min": 60}
-
-// options opens what else the format needs.
-func (f *traceFlags) options() (trace.Options, error) {
-	unit, known := units[f.unit]
-	if !known {
-		return trace.Options{}, usage("--time-unit %q: want s, ms or min", f.unit)
-	}
-	o := trace.Options{Format: f.format, Unit: unit, Strict: f.strict}
-	if f.format != trace.FormatGavel {
-		return o, nil
-	}
-	name := f.throughputs
-	if name == "" {
-		name = filepath.Join(filepath.Dir(f.file), "simulation_throughputs.json.gz")
-	}
-	file, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) && f.throughputs == "" {
-		return o, usage("there is no %s beside the trace: name the file with --throughputs", filepath.Base(name))
-	}
-	if err != nil {
-		return o, fmt.Errorf("read throughputs: %w", err)
-	}
-	defer file.Close()
-	o.Throughputs, err = trace.Throughputs(file, "v100")
-	if err != nil {
-		return o, fmt.Errorf("%s: %w", name, err)
-	}
-	return o, nil
-}
-
-// open opens the trace's file.
-func (f *traceFlags) open(env Env) (io.ReadCloser, error) {
-	switch f.file {
-	case "":
-		return nil, usage("no trace: name a file with --trace")
-	case "-":
-		return io.NopCloser(env.Stdin), nil
-	}
-	file, err := os.Open(f.file)
-	if err != nil {
-		return nil, fmt.Errorf("read trace: %w", err)
-	}
-	return file, nil
-}
-
-// read reads it whole, and warns of what was left out.
-func (f *traceFlags) read(env Env) ([]trace.Job, trace.Report, error) {
-	in, err := f.open(env)
-	if err != nil {
-		return nil, trace.Report{}, err
-	}
-	defer in.Close()
-	o, err := f.options()
-	if err != nil {
-		return nil, trace.Report{}, err
-	}
-	jobs, rep, err := trace.Read(in, o)
-	if err != nil {
-		return nil, rep, fmt.Errorf("%s: %w", f.file, err)
-	}
-	return jobs, rep, f.warn(env, rep)
-}
-
-// readAtMost reads whole days of it, with so many jobs at most, and says what was
-// left out.
-func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Report, error) {
-	in, err := f.open(env)
-	if err != nil {
-		return nil, trace.Report{}, err
-	}
-	defer in.Close()
-	o, err := f.options()
-	if err != nil {
-		return nil, trace.Report{}, err
-	}
-	jobs, kept, err := trace.Bounded(in, o, most, 1)
-	if err != nil {
-		return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
-	}
-	if kept.Whole < kept.Days {
-		if _, err := fmt.Fprintf(env.Stderr, "%s: %d jobs are more than %d (--max-jobs): %d of its %d days are used, drawn at random, with %d jobs\n", f.file, kept.Jobs, most, kept.Whole, kept.Days, kept.KeptJobs); err != nil {
-			return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
-		}
-	}
-	return jobs, kept.Report, f.warn(env, kept.Report)
-}
-
-func (f *traceFlags) warn(env Env, rep trace.Report) error {
-	if rep.Broken == 0 {
-		return nil
-	}
-	_, err := fmt.Fprintf(env.Stderr, "%s: %d of %d rows are broken and left out; the first is %s\n", f.file, rep.Broken, rep.Rows, rep.First)
-	return err
-}
 
 func (a *app) traceCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -153,11 +34,15 @@ func (a *app) traceDescribe() *cobra.Command {
 		Use: "describe FILE", Short: "Sum a trace up", Args: args(1, 1, "one file"),
 		RunE: func(_ *cobra.Command, argv []string) error {
 			f.file = argv[0]
-			jobs, rep, err := f.read(a.env)
+			d := trace.NewDescriber()
+			rep, err := f.scan(a.env, func(j trace.Job) error {
+				d.Add(&j)
+				return nil
+			})
 			if err != nil {
 				return err
 			}
-			s := trace.Describe(jobs)
+			s := d.Summary()
 			return a.print(described{s, rep}, func(w io.Writer, style render.Style) error { return render.Trace(w, style, s, rep) })
 		},
 	}
@@ -165,18 +50,34 @@ func (a *app) traceDescribe() *cobra.Command {
 	return cmd
 }
 
-// writeTrace writes jobs in the project's own form.
-func (a *app) writeTrace(jobs []trace.Job) error {
-	w, err := trace.NewWriter(a.env.Stdout)
-	if err != nil {
-		return err
-	}
-	for i := range jobs {
-		if err := w.Write(jobs[i]); err != nil {
+// writeTrace writes the jobs that are handed to it in the project's own form; nothing if
+// it fails before the first.
+func (a *app) writeTrace(from func(write func(trace.Job) error) error) error {
+	var w *trace.Writer
+	err := from(func(j trace.Job) (err error) {
+		if w == nil {
+			w, err = trace.NewWriter(a.env.Stdout)
+		}
+		if err != nil {
 			return err
 		}
+		return w.Write(j)
+	})
+	if w != nil {
+		err = errors.Join(err, w.Flush())
 	}
-	return w.Flush()
+	return err
+}
+
+func (a *app) writeJobs(jobs []trace.Job) error {
+	return a.writeTrace(func(write func(trace.Job) error) error {
+		for i := range jobs {
+			if err := write(jobs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (a *app) traceConvert() *cobra.Command {
@@ -185,24 +86,10 @@ func (a *app) traceConvert() *cobra.Command {
 		Use: "convert FILE", Short: "Write a trace in the project's own form, row by row", Args: args(1, 1, "one file"),
 		RunE: func(_ *cobra.Command, argv []string) error {
 			f.file = argv[0]
-			in, err := f.open(a.env)
-			if err != nil {
+			return a.writeTrace(func(write func(trace.Job) error) error {
+				_, err := f.scan(a.env, write)
 				return err
-			}
-			defer in.Close()
-			o, err := f.options()
-			if err != nil {
-				return err
-			}
-			w, err := trace.NewWriter(a.env.Stdout)
-			if err != nil {
-				return err
-			}
-			rep, err := trace.Scan(in, o, w.Write)
-			if err := errors.Join(err, w.Flush()); err != nil {
-				return fmt.Errorf("%s: %w", f.file, err)
-			}
-			return f.warn(a.env, rep)
+			})
 		},
 	}
 	f.addFormat(cmd)
@@ -220,19 +107,21 @@ func (a *app) traceSample() *cobra.Command {
 			if err := sampled(from, days); err != nil {
 				return err
 			}
-			jobs, _, err := f.read(a.env)
-			if err != nil {
-				return err
-			}
-			jobs = trace.Shift(jobs)
-			if cmd.Flags().Changed("seed") {
-				jobs = trace.Bootstrap(jobs, seed)
-			}
-			out := trace.Window(jobs, from*86400, days*86400)
-			if len(out) == 0 {
-				return fmt.Errorf("%s: no job is submitted in the %g days from day %g", f.file, days, from)
-			}
-			return a.writeTrace(trace.Shift(out))
+			return a.writeTrace(func(write func(trace.Job) error) error {
+				return f.passes(a.env, func(p *trace.Passes) (trace.Report, error) {
+					take := p.Window
+					if cmd.Flags().Changed("seed") {
+						take = func(from, length float64, write func(trace.Job) error) (trace.Report, int, error) {
+							return p.Drawn(seed, from, length, write)
+						}
+					}
+					rep, n, err := take(from*86400, days*86400, write)
+					if err == nil && n == 0 {
+						err = fmt.Errorf("no job is submitted in the %g days from day %g", days, from)
+					}
+					return rep, err
+				})
+			})
 		},
 	}
 	f.addFormat(cmd)
@@ -266,25 +155,23 @@ func (a *app) traceScale() *cobra.Command {
 		Long: `Scale leaves out the jobs that the cluster can never run, and moves all submissions
 by one factor, so that what is left is the load asked for (as in SWIM: Chen et
 al., The Case for Evaluating MapReduce Performance Using Workload Suites,
-MASCOTS'11, which samples windows of a trace and scales them to a cluster).`,
+MASCOTS'11, which samples windows of a trace and scales them to a cluster). Rows
+keep their order.`,
 		RunE: func(_ *cobra.Command, argv []string) error {
 			f.file = argv[0]
 			if err := trace.CheckScale(gpus, load); err != nil {
 				return usage("%w", err)
 			}
-			jobs, _, err := f.read(a.env)
-			if err != nil {
-				return err
-			}
-			fit, tooLarge := trace.Fit(trace.Shift(jobs), func(n int) bool { return n <= gpus })
-			scaled, factor, err := trace.ScaleTo(trace.Shift(fit), gpus, load)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(a.env.Stderr, "submissions are moved by a factor of %.6g; %d jobs are larger than %d GPUs and left out\n", factor, len(tooLarge), gpus); err != nil {
-				return err
-			}
-			return a.writeTrace(scaled)
+			return a.writeTrace(func(write func(trace.Job) error) error {
+				return f.passes(a.env, func(p *trace.Passes) (trace.Report, error) {
+					out, err := p.Scale(gpus, load, write)
+					if err != nil {
+						return out.Report, err
+					}
+					_, err = fmt.Fprintf(a.env.Stderr, "submissions are moved by a factor of %.6g; %d jobs are larger than %d GPUs and left out\n", out.Factor, out.TooLarge, gpus)
+					return out.Report, err
+				})
+			})
 		},
 	}
 	f.addFormat(cmd)
@@ -302,7 +189,7 @@ func (a *app) traceSynth() *cobra.Command {
 			if err != nil {
 				return usage("%w", err)
 			}
-			return a.writeTrace(jobs)
+			return a.writeJobs(jobs)
 		},
 	}
 	cmd.Flags().IntVar(&s.Jobs, "jobs", 10000, "`number` of jobs")

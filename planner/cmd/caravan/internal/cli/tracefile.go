@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// traceFlags say which trace is read, and how.
+type traceFlags struct {
+	file, format, unit, throughputs string
+	strict                          bool
+}
+
+func (f *traceFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "trace", "", "`file` with the jobs, plain or gzipped; - is standard input")
+	f.addFormat(cmd)
+}
+
+func (f *traceFlags) addFormat(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.format, "format", trace.FormatCSV, "the trace's `form`: "+strings.Join(trace.Formats(), ", "))
+	cmd.Flags().StringVar(&f.unit, "time-unit", "s", "`unit` of the trace's times: s, ms, min")
+	cmd.Flags().StringVar(&f.throughputs, "throughputs", "", "`file` of throughputs for the gavel form (default simulation_throughputs.json.gz beside the trace)")
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "stop at the first broken row; otherwise such rows are counted and left out")
+}
+
+// units are how many seconds each is.
+var units = map[string]float64{"s": 1, "ms": 1e-3, "min": 60}
+
+// options opens what else the format needs.
+func (f *traceFlags) options() (trace.Options, error) {
+	unit, known := units[f.unit]
+	if !known {
+		return trace.Options{}, usage("--time-unit %q: want s, ms or min", f.unit)
+	}
+	o := trace.Options{Format: f.format, Unit: unit, Strict: f.strict}
+	if f.format != trace.FormatGavel {
+		return o, nil
+	}
+	name := f.throughputs
+	if name == "" {
+		name = filepath.Join(filepath.Dir(f.file), "simulation_throughputs.json.gz")
+	}
+	file, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) && f.throughputs == "" {
+		return o, usage("there is no %s beside the trace: name the file with --throughputs", filepath.Base(name))
+	}
+	if err != nil {
+		return o, fmt.Errorf("read throughputs: %w", err)
+	}
+	defer file.Close()
+	o.Throughputs, err = trace.Throughputs(file, "v100")
+	if err != nil {
+		return o, fmt.Errorf("%s: %w", name, err)
+	}
+	return o, nil
+}
+
+// open opens the trace's file.
+func (f *traceFlags) open(env Env) (io.ReadCloser, error) {
+	switch f.file {
+	case "":
+		return nil, usage("no trace: name a file with --trace")
+	case "-":
+		return io.NopCloser(env.Stdin), nil
+	}
+	file, err := os.Open(f.file)
+	if err != nil {
+		return nil, fmt.Errorf("read trace: %w", err)
+	}
+	return file, nil
+}
+
+// readAtMost reads whole days of it, with so many jobs at most, and says what was
+// left out.
+func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Report, error) {
+	in, err := f.open(env)
+	if err != nil {
+		return nil, trace.Report{}, err
+	}
+	defer in.Close()
+	o, err := f.options()
+	if err != nil {
+		return nil, trace.Report{}, err
+	}
+	jobs, kept, err := trace.Bounded(in, o, most, 1)
+	if err != nil {
+		return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
+	}
+	if kept.Whole < kept.Days {
+		if _, err := fmt.Fprintf(env.Stderr, "%s: %d jobs are more than %d (--max-jobs): %d of its %d days are used, drawn at random, with %d jobs\n", f.file, kept.Jobs, most, kept.Whole, kept.Days, kept.KeptJobs); err != nil {
+			return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
+		}
+	}
+	return jobs, kept.Report, f.warn(env, kept.Report)
+}
+
+func (f *traceFlags) warn(env Env, rep trace.Report) error {
+	if rep.Broken == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(env.Stderr, "%s: %d of %d rows are broken and left out; the first is %s\n", f.file, rep.Broken, rep.Rows, rep.First)
+	return err
+}
+
+// scan reads the trace once, and warns of what was left out.
+func (f *traceFlags) scan(env Env, each func(trace.Job) error) (trace.Report, error) {
+	in, err := f.open(env)
+	if err != nil {
+		return trace.Report{}, err
+	}
+	defer in.Close()
+	o, err := f.options()
+	if err != nil {
+		return trace.Report{}, err
+	}
+	rep, err := trace.Scan(in, o, each)
+	if err != nil {
+		return rep, fmt.Errorf("%s: %w", f.file, err)
+	}
+	return rep, f.warn(env, rep)
+}
+
+// passes lets the trace be read several times, and warns of what was left out. What is
+// no file on a disk, such as a pipe, is written to a temporary one first.
+func (f *traceFlags) passes(env Env, run func(*trace.Passes) (trace.Report, error)) error {
+	in, err := f.open(env)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	file, size, done, err := rereadable(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.file, err)
+	}
+	rep, err := run(trace.NewPasses(file, size, o))
+	if err := errors.Join(err, done()); err != nil {
+		return fmt.Errorf("%s: %w", f.file, err)
+	}
+	return f.warn(env, rep)
+}
+
+// rereadable is a file that has what in has, and what is to be done with it at the end.
+func rereadable(in io.Reader) (file *os.File, size int64, done func() error, err error) {
+	if own, ok := in.(*os.File); ok {
+		if info, err := own.Stat(); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+			return own, info.Size(), func() error { return nil }, nil
+		}
+	}
+	file, err = os.CreateTemp("", "caravan-trace-*")
+	if err != nil {
+		return nil, 0, nil, fmt.Errorf("keep what comes from a pipe: %w", err)
+	}
+	// Without a name it goes with the program, however that ends.
+	gone := os.Remove(file.Name()) == nil
+	done = func() error {
+		err := file.Close()
+		if !gone {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+		return err
+	}
+	size, err = io.Copy(file, in)
+	if err != nil {
+		return nil, 0, nil, errors.Join(fmt.Errorf("keep what comes from a pipe in %s: %w", os.TempDir(), err), done())
+	}
+	return file, size, done, nil
+}
