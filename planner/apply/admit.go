@@ -24,7 +24,9 @@ type admission struct {
 	decision model.Decision
 	// record is the job's record if it was only just made.
 	record *record.Record
-	job    *job
+	// promise is what is to be remembered of the job's deadline; nil: as it is.
+	promise *model.Promise
+	job     *job
 	// sized: the members are beyond the counts, by Caravan's own decision.
 	sized bool
 }
@@ -110,6 +112,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	}
 	if len(fit) == 0 {
 		rec := j.next("it does not fit: " + why)
+		keepPromise(rec, a.promise, a.round)
 		j.count(rec)
 		rec.Moving = nil // it takes its turn as others do
 		if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
@@ -118,6 +121,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		return true, fmt.Errorf("admit job %q: %w: %s", j.m.ID, ErrNoFit, why)
 	}
 	rec := j.next(a.decision.Reason)
+	keepPromise(rec, a.promise, a.round)
 	rec.Phase, rec.PlacedHash, rec.Unpinned = record.PhaseAdmitted, rec.SpecHash, false
 	rec.Members = nil
 	for _, s := range j.states {

@@ -75,7 +75,7 @@ func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Pla
 			newRecords[key{step.Namespace, step.Job}] = step.Put
 		}
 	}
-	r := newRound(e.checker, v)
+	r, promises := newRound(e.checker, v), byJob(plan.Promises)
 	for _, p := range plan.Preemptions {
 		k := key{cmp.Or(p.Namespace, api.DefaultNamespace), p.Job}
 		if touched[k] || halted(results) {
@@ -96,7 +96,7 @@ func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Pla
 		if d.Action != model.ActionAdmit || touched[k] || halted(results) {
 			continue
 		}
-		a := &admission{executor: e, round: r, decision: d, record: newRecords[k]}
+		a := &admission{executor: e, round: r, decision: d, record: newRecords[k], promise: promises[k]}
 		run := a.run
 		if canaries {
 			run = a.runCanaries
@@ -114,6 +114,16 @@ func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Pla
 		}
 		if result := e.size(ctx, r, size); result != nil {
 			touched[k] = result.Changed
+			results = append(results, *result)
+		}
+	}
+	for i := range plan.Promises {
+		p := &plan.Promises[i]
+		k := key{cmp.Or(p.Namespace, api.DefaultNamespace), p.Job}
+		if touched[k] || halted(results) {
+			continue // made again in the next plan
+		}
+		if result := e.promise(ctx, r, k, p, newRecords[k]); result != nil {
 			results = append(results, *result)
 		}
 	}

@@ -108,6 +108,8 @@ type cycle struct {
 	early map[jobKey][]string
 	// stands is how jobs stand in an order in which more than age counts.
 	stands *standings
+	// promises are those that are made, or cannot be kept any more.
+	promises []model.Promise
 	// seats are the places kept for gangs that come back to theirs, and spares the
 	// nodes kept for replacements.
 	seats  map[int32]topo.Claim

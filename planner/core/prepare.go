@@ -273,6 +273,7 @@ func (c *cycle) decide() *model.Plan {
 	plan.Repartitions = c.repartition(plan)
 	plan.Preemptions = c.yield.preemptions()
 	plan.Resizes = c.resize()
+	plan.Promises = c.promises
 	plan.Demand = c.wantNodes(plan)
 	plan.Queues = c.report(plan)
 	plan.Reservations = c.reservations(plan)

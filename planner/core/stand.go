@@ -40,11 +40,14 @@ func (c *cycle) stand() {
 			c.stands.set(j, queue.Standing{Class: lastClass})
 		}
 	}
+	var told []queue.Promise
+	s.Told = &told
 	c.countPlaces(&s)
 	c.countPools(&s)
 	for i, standing := range discipline.Stand(s) {
 		c.stands.set(s.Jobs[i].Job, standing)
 	}
+	c.remember(&s, told)
 	c.scratch.entries = s.Jobs
 }
 

@@ -18,7 +18,7 @@ func contend(j *model.Job, rec *record.Record) {
 	j.AttainedGPUs, j.Ran, j.RanByModel, j.Accounted = s.GPUSeconds, s.Ran, s.RanByModel, s.At
 	j.ForgottenGPUs, j.ForgottenRan = s.ForgottenGPUSeconds, s.ForgottenRan
 	j.Started, j.Preempted, j.Moving, j.Resized = rec.Admitted, rec.Preempted, rec.Moving, rec.Resizes
-	j.Replace = rec.Replace
+	j.Promised, j.Replace = rec.Promised, rec.Replace
 	switch {
 	case rec.KeepSize != "":
 		j.KeepSize = rec.KeepSize

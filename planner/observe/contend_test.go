@@ -14,9 +14,10 @@ func TestContend(t *testing.T) {
 	at := time.Unix(5000, 0).UTC()
 	gave := []model.Preempted{{At: at, By: "x"}}
 	lent := &model.Backfill{For: model.JobName{ID: "y"}, Start: at.Add(time.Hour), Until: at.Add(time.Minute)}
+	due := &model.Promised{At: at, Deadline: at.Add(time.Hour), GPUs: 8}
 	byModel := map[string]time.Duration{"H100": time.Minute}
 	service := record.Service{GPUSeconds: 100, Ran: time.Hour, RanByModel: byModel, GPUs: 4, Runs: true, At: at, ForgottenGPUSeconds: 40, ForgottenRan: time.Minute}
-	want := model.Job{Gang: model.GangGroup, Started: at, Preempted: gave, Backfilled: lent, AttainedGPUs: 100, Ran: time.Hour, RanByModel: byModel, Accounted: at, ForgottenGPUs: 40, ForgottenRan: time.Minute}
+	want := model.Job{Gang: model.GangGroup, Started: at, Preempted: gave, Backfilled: lent, Promised: due, AttainedGPUs: 100, Ran: time.Hour, RanByModel: byModel, Accounted: at, ForgottenGPUs: 40, ForgottenRan: time.Minute}
 	for name, tt := range map[string]struct {
 		change func(*record.Record)
 		want   string
@@ -29,7 +30,7 @@ func TestContend(t *testing.T) {
 		"was resized":      {change: func(r *record.Record) { r.Resizes = []time.Time{at} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rec := &record.Record{Admitted: at, Preempted: gave, Backfilled: lent, Service: service}
+			rec := &record.Record{Admitted: at, Preempted: gave, Backfilled: lent, Promised: due, Service: service}
 			tt.change(rec)
 			got, want := model.Job{Gang: model.GangGroup}, want
 			want.Preempt, want.KeepSize, want.Resized = tt.want, tt.size, rec.Resizes

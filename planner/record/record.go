@@ -106,6 +106,8 @@ type Record struct {
 	Ended *Outcome `json:"ended,omitempty"`
 	// Recalls are the gangs that users told to stop, at most one of each.
 	Recalls []Recall `json:"recalls,omitempty"`
+	// Promised is that its deadline has been promised. The next submission forgets it.
+	Promised *model.Promised `json:"promised,omitempty"`
 	// Preempted is when gangs of the job gave way to others, the latest last, at
 	// most maxPreempted. The next submission forgets them.
 	Preempted []model.Preempted `json:"preempted,omitempty"`

@@ -50,7 +50,7 @@ func (r *Record) Sent(home string, prior uint64) *Record {
 // any more. What the submission has been through comes along.
 func (r *Record) Returned(there *Record) *Record {
 	out := *r
-	out.Route = nil
+	out.Route, out.Promised = nil, nil // what was promised was of other GPUs
 	if there == nil || there.SpecHash != r.SpecHash || !there.Submitted.Equal(r.Submitted) {
 		return &out
 	}

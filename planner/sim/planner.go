@@ -202,6 +202,7 @@ func (p *planner) Decide(now float64) ([]Action, float64, error) {
 	for i := range plan.Resizes {
 		out = append(out, p.resize(now, &plan.Resizes[i]))
 	}
+	p.remember(plan.Promises)
 	for i := range plan.Repartitions {
 		out = append(out, p.repartition(now, &plan.Repartitions[i]))
 	}
@@ -214,6 +215,16 @@ func (p *planner) Decide(now float64) ([]Action, float64, error) {
 		again = now + lookEvery
 	}
 	return out, again, nil
+}
+
+// remember keeps which deadlines are promised.
+func (p *planner) remember(list []model.Promise) {
+	for i := range list {
+		at := p.numbers[list[i].Job]
+		j := *p.jobs[at]
+		j.Promised = list[i].Promised
+		p.put(at, j)
+	}
 }
 
 func (p *planner) admit(now float64, d *model.Decision) Action {

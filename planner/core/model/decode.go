@@ -26,6 +26,7 @@ var required = map[string][]string{
 	"Queue":       {"path"},
 	"Member":      {"group", "index", "node"},
 	"Preempted":   {"at", "by"},
+	"Promised":    {"at", "deadline"},
 	"Slice":       {"size", "level"},
 	"Reservation": {"name", "kind"},
 	"Region":      {"name"},

@@ -63,6 +63,9 @@ type Job struct {
 	EstimateSpread time.Duration `json:"estimate_spread_ns,omitempty"`
 	EstimateRuns   int           `json:"estimate_runs,omitempty"`
 	Deadline       time.Time     `json:"deadline,omitzero"`
+	// Promised is set where an earlier plan has promised the Deadline. Those that were
+	// promised theirs before go first when deadlines are promised.
+	Promised *Promised `json:"promised,omitempty"`
 	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
 	// or PreemptNever; "" means PreemptCheckpoint.
 	Preempt string `json:"preempt,omitempty"`

@@ -20,6 +20,9 @@ type Plan struct {
 	// Resizes are the elastic gangs that get another size though none of them
 	// waits for members.
 	Resizes []Resize `json:"resizes,omitempty"`
+	// Promises are the deadlines that are promised from now on, and the promises that
+	// cannot be kept any more; what was promised before and still is is not among them.
+	Promises []Promise `json:"promises,omitempty"`
 	// Demand is what is wanted of the pools in which nodes can be bought; nil where
 	// there are none.
 	Demand *Demand `json:"demand,omitempty"`

@@ -145,6 +145,9 @@ func (j *Job) validate(f *faults, i int, levels map[string]bool) {
 	}
 	j.validateService(f, i)
 	j.validateEstimate(f, i)
+	if p := j.Promised; p != nil && (p.GPUs < 0 || p.GPUs > MaxQuantity) {
+		f.add("jobs[%d] (%s).promised.gpus: %d: want 0 (unknown) to %d", i, j.ID, p.GPUs, MaxQuantity)
+	}
 	if j.CheckpointGiB < 0 || j.CheckpointGiB > MaxQuantity {
 		f.add("jobs[%d] (%s).checkpoint_gib: %d: want 0 (unknown) to %d", i, j.ID, j.CheckpointGiB, MaxQuantity)
 	}

@@ -93,23 +93,37 @@ type Promise struct {
 // runs and may not be displaced keeps what it has until it ends.
 func (d Deadline) Promises(s Situation, p preempt.Policy) []Promise {
 	d, p = d.WithDefaults(), p.WithDefaults()
+	out := d.plan(&s, p, false)
+	d.keep(&s, p, out)
+	if s.Told != nil {
+		*s.Told = out
+	}
+	return out
+}
+
+// plan says so by one plan; with keptOnly it is one of those alone that were promised
+// their deadlines before.
+func (d Deadline) plan(s *Situation, p preempt.Policy, keptOnly bool) []Promise {
 	out := make([]Promise, len(s.Jobs))
 	var tasks []share.Task
 	var of []int
-	highest := math.MinInt
-	for i := range s.Jobs {
-		if e := &s.Jobs[i]; e.Waiting && !e.Job.Deadline.IsZero() {
-			highest = max(highest, e.Priority)
-		}
-	}
-	for i := range s.Jobs {
+	highest := s.highestDue()
+	for _, i := range s.inOrderOfPromise() {
 		e := &s.Jobs[i]
 		task, why := d.task(e, s.Now)
-		out[i].Why = why
+		if out[i].Why = why; why != "" && e.kept() {
+			out[i].Why = d.broken(e, s) + "; " + why
+		}
+		task.Kept = e.kept()
+		timed := why == "" && !e.Job.Deadline.IsZero()
 		switch {
-		case why == "" && !e.Job.Deadline.IsZero():
-		case e.Running && (e.stays(p) || e.Priority > highest):
-			task = firm(e, task.Work/d.pace(e, s.Now))
+		case e.Running && (e.stays(p) || e.Priority > highest) && !(timed && e.elastic()):
+			// It keeps what it has, whether it meets its own deadline or not.
+			by := task.Deadline
+			if task = firm(e, task.Work/d.pace(e, s.Now)); timed {
+				task.Deadline = by
+			}
+		case timed && (task.Kept || !keptOnly):
 		default:
 			continue
 		}
@@ -121,10 +135,15 @@ func (d Deadline) Promises(s Situation, p preempt.Policy) []Promise {
 		return task.Work / d.pace(e, s.Now)
 	})
 	verdicts := share.Fill(s.GPUs, slices.Concat(rooms, pools), all, d.Margin.Seconds())[:len(tasks)]
-	for k, v := range verdicts {
-		if i := of[k]; !tasks[k].Firm {
-			out[i] = promise(&s.Jobs[i], &tasks[k], v, s)
+	for k := range verdicts {
+		t, i := &tasks[k], of[k]
+		if t.Firm {
+			if t.Deadline == 0 {
+				continue
+			}
+			verdicts[k] = ofItsOwn(t)
 		}
+		out[i] = d.promise(&s.Jobs[i], t, verdicts[k], s)
 	}
 	for turn, k := range inTurn(tasks, verdicts) {
 		out[of[k]].Turn = turn + 1
@@ -206,7 +225,7 @@ func firm(e *Entry, work float64) share.Task {
 	return share.Task{Firm: true, Members: 1, GPUs: e.Held, Work: work}
 }
 
-func promise(e *Entry, t *share.Task, v share.Verdict, s Situation) Promise {
+func (d Deadline) promise(e *Entry, t *share.Task, v share.Verdict, s *Situation) Promise {
 	p := Promise{Met: v.Admitted, Urgent: v.Admitted && (e.Running || v.Urgent)}
 	by := fmt.Sprintf("its deadline of %s, in %s", clock(e.Job.Deadline), span(t.Deadline))
 	with := ""
@@ -227,6 +246,9 @@ func promise(e *Entry, t *share.Task, v share.Verdict, s Situation) Promise {
 		p.Why = fmt.Sprintf("it cannot meet %s: it takes up to %s even alone; a deadline of %s or later could be met, and more members (caravan_max) may help", by, span(t.Alone()), after(s.Now, v.End))
 	default:
 		p.Why = fmt.Sprintf("it cannot meet %s: beside those that were promised theirs before it ends in %s at the earliest; a deadline of %s or later could be met, and fewer GPUs may help", by, span(v.End), after(s.Now, v.End))
+	}
+	if e.kept() && !v.Admitted {
+		p.Why = d.broken(e, s) + "; " + p.Why
 	}
 	p.Why += s.placesWords(e)
 	if !v.Admitted {

@@ -39,6 +39,9 @@ type Situation struct {
 	Pools []Pool
 	// Past is how many GPU-seconds jobs have had in all that have ended.
 	Past *Past
+	// Told, if there is one, is where it is left what was promised of each job's
+	// deadline, in the order of Jobs.
+	Told *[]Promise
 	// Said is what was said of jobs before, so that the same need not be put into
 	// words again; nil remembers nothing.
 	Said map[*model.Job]Said

@@ -39,6 +39,9 @@ type Task struct {
 	// Firm: it keeps Members until it ends, whatever comes; Work may be +Inf. Its
 	// deadline does not count.
 	Firm bool
+	// Kept: it has been admitted before. Those that were come first in the list, as
+	// they were admitted, and are admitted together, if that can be, before any other.
+	Kept bool
 }
 
 // Need is what one member takes of a room: a set of places, such as the nodes of a
@@ -75,8 +78,8 @@ type Verdict struct {
 const maxSpent = 1_000_000
 
 // Fill decides which tasks are admitted, which are to be in the order in which
-// they were submitted: with exact estimates, who was admitted stays so when
-// another one comes. rooms is how many places each room has.
+// they were admitted before, and after those were submitted: with exact estimates,
+// who was admitted stays so when another one comes. rooms is how many places each room has.
 func Fill(gpus int, rooms []int, tasks []Task, margin float64) []Verdict {
 	f := &filling{tasks: tasks, base: newProfile(gpus, len(tasks)), out: make([]Verdict, len(tasks))}
 	for _, places := range rooms {
@@ -175,11 +178,18 @@ type plan struct {
 
 // admit finds the tasks to admit: the longest list of the first ones submitted
 // with which all end in time, then without the one that spoils it, and so on.
-// Those that run have come before those that wait.
+// Those that were admitted before come first, and all at once: a part of them may
+// be in no plan though the whole is. Of the others, those that run have come before
+// those that wait.
 func (f *filling) admit() (in []bool, best plan) {
 	in = make([]bool, len(f.tasks))
 	best = plan{left: f.base.clone(), runs: make([]run, len(f.tasks))}
-	rest := slices.DeleteFunc(f.runningFirst(f.orders[byAge]), func(k int) bool { return f.tasks[k].Alone() > f.tasks[k].Deadline+instant })
+	possible := slices.DeleteFunc(slices.Clone(f.orders[byAge]), func(k int) bool { return f.tasks[k].Alone() > f.tasks[k].Deadline+instant })
+	kept := 0
+	for kept < len(possible) && f.tasks[possible[kept]].Kept {
+		kept++
+	}
+	rest := slices.Concat(possible[:kept], f.runningFirst(possible[kept:]))
 	fits := func(more []int) bool {
 		for _, k := range more {
 			in[k] = true
@@ -193,6 +203,12 @@ func (f *filling) admit() (in []bool, best plan) {
 			in[k] = false
 		}
 		return false
+	}
+	if fits(rest) {
+		return in, best
+	}
+	if kept > 0 && kept < len(rest) && fits(rest[:kept]) {
+		rest = rest[kept:]
 	}
 	for len(rest) > 0 && f.spent < maxSpent {
 		if fits(rest) {
