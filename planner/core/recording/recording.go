@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -74,16 +73,6 @@ func Decode(data []byte) (r *Recording, bare bool, err error) {
 	return r, false, nil
 }
 
-// Difference is a job, or a running gang, about which two plans differ.
-type Difference struct {
-	Namespace string `json:"namespace,omitempty"`
-	Job       string `json:"job"`
-	// What differs: "action", "members", "reason", "detail", "preemption", "order".
-	What string `json:"what"`
-	Then string `json:"then,omitempty"`
-	Now  string `json:"now,omitempty"`
-}
-
 // Replay decides again, and compares with the plan recorded, where there is
 // one.
 func Replay(r *Recording, policy core.Policy) (*model.Plan, []Difference, error) {
@@ -95,79 +84,4 @@ func Replay(r *Recording, policy core.Policy) (*model.Plan, []Difference, error)
 		return plan, nil, nil
 	}
 	return plan, Compare(r.Plan, plan), nil
-}
-
-// Compare lists what differs between two plans on one snapshot, by the order of
-// the first.
-func Compare(then, now *model.Plan) []Difference {
-	var out []Difference
-	after := make(map[model.JobName]*model.Decision, len(now.Decisions))
-	for i := range now.Decisions {
-		d := &now.Decisions[i]
-		after[model.JobName{Namespace: d.Namespace, ID: d.Job}] = d
-	}
-	for i := range then.Decisions {
-		a := &then.Decisions[i]
-		name := model.JobName{Namespace: a.Namespace, ID: a.Job}
-		b := after[name]
-		delete(after, name)
-		out = append(out, compareDecision(a, b)...)
-		if b != nil && now.Decisions[min(i, len(now.Decisions)-1)].Job != a.Job && a.Action == b.Action && sameJSON(a, b) {
-			out = append(out, Difference{Namespace: a.Namespace, Job: a.Job, What: "order"})
-		}
-	}
-	for i := range now.Decisions {
-		d := &now.Decisions[i]
-		if after[model.JobName{Namespace: d.Namespace, ID: d.Job}] != nil {
-			out = append(out, Difference{Namespace: d.Namespace, Job: d.Job, What: "action", Now: string(d.Action)})
-		}
-	}
-	return append(out, comparePreemptions(then.Preemptions, now.Preemptions)...)
-}
-
-func compareDecision(a, b *model.Decision) []Difference {
-	diff := func(what, then, now string) []Difference {
-		return []Difference{{Namespace: a.Namespace, Job: a.Job, What: what, Then: then, Now: now}}
-	}
-	switch {
-	case b == nil:
-		return diff("action", string(a.Action), "")
-	case a.Action != b.Action:
-		return diff("action", string(a.Action), string(b.Action))
-	case !sameJSON(a.Members, b.Members):
-		return diff("members", text(a.Members), text(b.Members))
-	case a.Reason != b.Reason:
-		return diff("reason", a.Reason, b.Reason)
-	case !sameJSON(a.Detail, b.Detail):
-		return diff("detail", text(a.Detail), text(b.Detail))
-	}
-	return nil
-}
-
-func comparePreemptions(then, now []model.Preemption) []Difference {
-	var out []Difference
-	for i := range max(len(then), len(now)) {
-		switch {
-		case i >= len(then):
-			out = append(out, Difference{Namespace: now[i].Namespace, Job: now[i].Job, What: "preemption", Now: now[i].Reason})
-		case i >= len(now):
-			out = append(out, Difference{Namespace: then[i].Namespace, Job: then[i].Job, What: "preemption", Then: then[i].Reason})
-		case !sameJSON(then[i], now[i]):
-			out = append(out, Difference{Namespace: then[i].Namespace, Job: then[i].Job, What: "preemption", Then: then[i].Reason, Now: now[i].Reason})
-		}
-	}
-	return out
-}
-
-func sameJSON(a, b any) bool { return slices.Equal(encode(a), encode(b)) }
-
-func text(v any) string { return string(encode(v)) }
-
-// encode is a value's JSON; the plan's types always have one.
-func encode(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return b
 }

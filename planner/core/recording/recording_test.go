@@ -280,6 +280,40 @@ func TestCompare(t *testing.T) {
 			now:  model.Plan{Preemptions: []model.Preemption{yields}},
 			want: []Difference{{Job: "c", What: "preemption", Now: "gives way"}},
 		},
+		"a preemption before another": {
+			then: model.Plan{Preemptions: []model.Preemption{yields}},
+			now:  model.Plan{Preemptions: []model.Preemption{{Job: "b", Reason: "too"}, yields}},
+			want: []Difference{{Job: "b", What: "preemption", Now: "too"}},
+		},
+		"two gangs of a job, one in another way": {
+			then: model.Plan{Preemptions: []model.Preemption{yields, yields}},
+			now:  model.Plan{Preemptions: []model.Preemption{yields, {Job: "c", Action: model.ActionMove, Reason: "is moved"}}},
+			want: []Difference{{Job: "c", What: "preemption", Then: "gives way", Now: "is moved"}},
+		},
+		"another order of two jobs of one name": {
+			then: model.Plan{Decisions: []model.Decision{wait, {Namespace: "n", Job: "a", Action: model.ActionWait}}},
+			now:  model.Plan{Decisions: []model.Decision{{Namespace: "n", Job: "a", Action: model.ActionWait}, wait}},
+			want: []Difference{{Job: "a", What: "order"}, {Namespace: "n", Job: "a", What: "order"}},
+		},
+		"sizes": {
+			then: model.Plan{Resizes: []model.Resize{{Job: "c", Group: "g", To: 2, Reason: "grows to 2"}}},
+			now:  model.Plan{Resizes: []model.Resize{{Job: "c", Group: "g", To: 3, Reason: "grows to 3"}}},
+			want: []Difference{{Job: "c", What: "resize", Then: "grows to 2", Now: "grows to 3"}},
+		},
+		"a GPU divided": {
+			then: model.Plan{Repartitions: []model.Repartition{{GPU: "u", For: model.JobName{ID: "c"}, Reason: "divided"}}},
+			want: []Difference{{Job: "c", What: "repartition", Then: "divided"}},
+		},
+		"how a reservation stands": {
+			then: model.Plan{Reservations: []model.ReservationUse{{Name: "r", State: "waiting", Reason: "2 of 4"}}},
+			now:  model.Plan{Reservations: []model.ReservationUse{{Name: "r", State: "held", Reason: "4 of 4"}}},
+			want: []Difference{{Job: "r", What: "reservation", Then: "waiting: 2 of 4", Now: "held: 4 of 4"}},
+		},
+		"what is bought": {
+			then: model.Plan{Demand: &model.Demand{Buy: []model.Purchase{{ID: "1", For: model.JobName{ID: "c"}, Pool: "p", Nodes: 2, Why: "late"}}}},
+			now:  model.Plan{Demand: &model.Demand{GiveBack: []model.GiveBack{{Pool: "p", Name: "p-1", Why: "idle"}}}},
+			want: []Difference{{Job: "c", What: "demand", Then: "buys 2 of p: late"}, {Job: "p-1", What: "demand", Now: "gives it back: idle"}},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
