@@ -22,7 +22,7 @@ type theatre struct {
 }
 
 // play plays until nothing changes any more, and returns when each job started.
-func (p *theatre) play(t *rapid.T) map[string]time.Time {
+func (p *theatre) play(t rapid.TB) map[string]time.Time {
 	started := map[string]time.Time{}
 	for range 200 {
 		plan, err := Decide(p.s, p.policy)
