@@ -94,6 +94,7 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 		j.Checkpoint = time.Duration(DefaultCheckpoints.Every) * time.Second
 	}
 	p.learner.estimate(&ask, &j)
+	j.Speed = p.told(&ask)
 	p.numbers[id] = ask.Job
 	p.waiting++
 	p.put(ask.Job, j)
