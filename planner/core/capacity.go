@@ -59,6 +59,9 @@ func (a *ahead) keepCapacity(shares map[int]*share) {
 			use.Reason += fmt.Sprintf(", %d more as soon as others have ended", missing)
 		}
 		a.c.queuesApart = append(a.c.queuesApart, s.r.Queue)
+		if s.from <= 0 && s.r.Queue != interactiveQueue {
+			a.c.inShares = append(a.c.inShares, inShare{s.r.Queue, s.used})
+		}
 	}
 	for _, i := range order {
 		for _, node := range shares[i].nodes {

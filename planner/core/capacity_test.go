@@ -180,6 +180,43 @@ func TestCapacityInTurn(t *testing.T) {
 	}
 }
 
+// Who holds what counts for his queue's capacity gives way to nobody of another
+// queue, guaranteed or of a higher priority: what he left would be kept for his queue
+// again. What he holds beyond that is claimed back, and his own queue's jobs go first.
+func TestCapacityIsNotClaimed(t *testing.T) {
+	z := []model.Queue{{Path: "q"}, {Path: "z", Guarantee: map[string]int{"gpu": 8}}}
+	tests := map[string]struct {
+		jobs, reserve string
+		queues        []model.Queue
+		want          []string
+	}{
+		"guaranteed to others":      {"z1 1x4", "q:4", z, []string{}},
+		"too little beyond it":      {"z1 1x4", "q:2", z, []string{}},
+		"enough beyond it":          {"z1 1x2", "q:2", z, []string{"q to z1"}},
+		"nothing is kept":           {"z1 1x4", "", z, []string{"q to z1"}},
+		"a higher priority":         {"z1 1x4", "q:4", nil, []string{}},
+		"a higher one of the queue": {"q1 1x4", "q:4", nil, []string{"q to q1"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, "b1 r1 n1 qqqq\nb1 r1 n2 zzzz")
+			describe(t, s, "q 50 3h\nz 95 3h")
+			submit(t, s, tt.jobs)
+			queued(s)
+			s.Queues = tt.queues
+			s.Reservations = capacityFor(tt.reserve)
+			s.Jobs[len(s.Jobs)-1].Priority = 70
+			got := []string{}
+			for _, p := range mustDecide(t, s, Policy{Preempt: preempt.Policy{Enabled: true}}).Preemptions {
+				got = append(got, p.Job+" to "+p.For.ID)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("preemptions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // What is said of those whom a maintenance finds is what becomes of them.
 func TestEvictIsTold(t *testing.T) {
 	for cluster, want := range map[string]string{

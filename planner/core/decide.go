@@ -92,8 +92,10 @@ type cycle struct {
 	// which what runs is stopped.
 	uses        []model.ReservationUse
 	queuesApart []string
-	guaranteed  map[jobKey]*model.ReservationUse
-	evicting    []*model.Reservation
+	// inShares is what jobs hold that counts for the capacity of their queues.
+	inShares   []inShare
+	guaranteed map[jobKey]*model.ReservationUse
+	evicting   []*model.Reservation
 	// closing: nodes are closed for a while, and closed says for what.
 	closing bool
 	closed  map[int32]string

@@ -125,7 +125,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 			if v.after >= 0 {
 				victim.After = at[v.after]
 			}
-			victim.Holds = c.unpromised(v.holds, g.queue)
+			victim.Holds = c.unshared(c.unpromised(v.holds, g.queue), g.queue)
 			if i+1 < len(y.gangs) && y.gangs[i+1].after == i {
 				at[i] = len(of)
 			}
@@ -159,7 +159,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	}
 	var m made
 	for _, v := range solution.Victims {
-		for _, h := range y.gangs[of[v]].holds {
+		for _, h := range c.unshared(y.gangs[of[v]].holds, g.queue) {
 			c.yields(h, g.queue)
 		}
 		m.now = append(m.now, of[v])
