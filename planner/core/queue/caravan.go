@@ -15,19 +15,21 @@ import (
 //  1. Deadlines that can be met are (see deadline). A job that would be late
 //     otherwise, or would make another one late, goes first and displaces those
 //     without need.
-//  2. Who is overdue goes next: a job is due when it has waited Patience times as
-//     long as it is predicted to need. So each job is passed only by those that
-//     were submitted before it is due, none starves, and the largest stretch (time
-//     to completion by run time) is bounded; due times in proportion to processing
-//     times, the earliest first, make it as small as can be (Bender, Chakrabarti
-//     and Muthukrishnan, Flow and Stretch Metrics for Scheduling Continuous Job
-//     Streams, SODA'98, section 3).
-//  3. Then short jobs, the shortest first: those that have at most Short left, and so
-//     few GPUs that littleGPUs could do the work in that time. They are most of the jobs and
-//     little of the work, so that they delay others by little.
-//  4. Then the rest, the oldest first. Work is conserved, so whatever the order is
+//  2. Short jobs go next, the shortest first: those that have at most Short left, and so
+//     few GPUs that littleGPUs could do the work in that time. They are most of the jobs,
+//     and little of the work: together with all that need no more GPU-seconds they have
+//     had at most littleWork of what jobs had that have ended. So others lose by them at
+//     most that part of the cluster, however many come, and none starves.
+//  3. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
 //     by age, none of these waits for longer than it would in the order of age.
+//  4. As long as too few jobs have ended to tell what is little, who is overdue goes
+//     before short ones: a job is due when it has waited Patience times as long as it is
+//     predicted to need. So each is passed only by those that were submitted before it
+//     is due; due times in proportion to processing times, the earliest first, make the
+//     largest stretch (time to completion by run time) as small as can be (Bender,
+//     Chakrabarti and Muthukrishnan, Flow and Stretch Metrics for Scheduling Continuous
+//     Job Streams, SODA'98, section 3).
 //  5. Elastic gangs get the sizes that make the most of their GPUs (see goodput),
 //     those with a deadline at least what they need for it.
 //
@@ -42,7 +44,8 @@ import (
 // Caravan are the parameters of OrderCaravan.
 type Caravan struct {
 	// Patience is how many times as long as it is predicted to need a job waits until
-	// nobody passes it any more; 0 means DefaultPatience.
+	// nobody passes it any more, as long as too few jobs have ended to tell what is little
+	// of the work; 0 means DefaultPatience.
 	Patience float64 `json:"patience,omitempty"`
 	// Short is how much a job has left at most that goes before longer ones, on
 	// littleGPUs; on more of them it is as many GPU-hours. 0 means DefaultShort.
@@ -144,13 +147,18 @@ const (
 // nodes that passes others for hours takes more from them than it is worth.
 const littleGPUs = 8
 
-// short reports whether a job that has so many seconds left goes before longer ones.
-func (c caravan) short(e *Entry, left float64) bool {
-	gpus := max(e.Asked, 1)
+// littleWork is the part of all GPU-seconds that short jobs may have together. With it
+// GPUs are taken from longer ones for a tenth of the time at most; where most of the
+// work is in jobs of some hours, to let all of these pass would make a tail of the rest.
+const littleWork = 0.1
+
+// short is how many seconds a job may have left to go before longer ones.
+func (c caravan) short(e *Entry, guess *guess) float64 {
+	gpus := float64(max(e.Asked, 1))
 	if e.Running {
-		gpus = max(e.Held, 1)
+		gpus = float64(max(e.Held, 1))
 	}
-	return left*max(1, float64(gpus)/littleGPUs) <= c.Short.Seconds()
+	return min(c.Short.Seconds()/max(1, gpus/littleGPUs), guess.little/gpus)
 }
 
 // headStart is by how much a long job has to be older than another one that runs to
@@ -169,23 +177,26 @@ func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
 		total *= math.Pow(2, math.Floor(math.Log2(ran/total))+1)
 		left = max(total-ran, ran/2)
 	}
-	age, wait, kind := e.Job.Submitted.Sub(s.Now).Seconds(), c.Patience*total, kindLong
+	age, wait, short, kind := e.Job.Submitted.Sub(s.Now).Seconds(), c.Patience*total, c.short(e, guess), kindLong
 	within := age
 	switch {
 	case !guess.any:
-	case e.Waited.Seconds() >= wait:
+	case guess.past == nil && e.Waited.Seconds() >= wait:
 		kind, within = kindOverdue, age+wait
-	case c.short(e, left) && e.Running:
+	case left <= short && e.Running:
 		kind, within = kindShort, left/2 // what is little shorter is not worth a restart
-	case c.short(e, left):
+	case left <= short:
 		kind, within = kindShort, left
 	case e.Running:
 		within -= headStart.Seconds()
 	}
 	st := Standing{Key: kindSpan*float64(kind) + max(-maxSeconds, min(within, maxSeconds))}
 	if e.Waiting {
-		about := Said{short: c.Short, kind: kind, left: left, ran: e.Ran, due: e.Job.Submitted.Add(seconds(wait) + e.Ran), estimate: e.Left}
-		st.Why = about.again(e.Job, s.Said, func() string { return c.words(e, kind, left, about.due) })
+		about := Said{short: short, kind: kind, left: left, ran: e.Ran, estimate: e.Left}
+		if guess.past == nil {
+			about.due = e.Job.Submitted.Add(seconds(wait) + e.Ran)
+		}
+		st.Why = about.again(e.Job, s.Said, func() string { return about.words(e) })
 		if !guess.any {
 			st.Why = "nobody has said how long it runs, so the oldest goes first"
 		}
@@ -195,12 +206,13 @@ func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
 
 // Said is where a job that waits was said to stand, and on what grounds.
 type Said struct {
-	short, ran time.Duration
-	kind       int
-	left       float64
-	due        time.Time
-	estimate   Estimate
-	text       string
+	ran         time.Duration
+	kind        int
+	short, left float64
+	// due is zero if nobody becomes due.
+	due      time.Time
+	estimate Estimate
+	text     string
 }
 
 // again is what was said of a job on the same grounds, else what words say now.
@@ -216,29 +228,29 @@ func (a *Said) again(j *model.Job, said map[*model.Job]Said, words func() string
 }
 
 // words say where a job stands that waits.
-func (c caravan) words(e *Entry, kind int, left float64, due time.Time) string {
+func (a *Said) words(e *Entry) string {
 	from := e.Left.String()
 	switch {
 	case !e.Left.Known:
-		from = fmt.Sprintf("%s; taken to need %s as jobs do on average", from, span(left))
+		from = fmt.Sprintf("%s; taken to need %s as jobs do on average", from, span(a.left))
 	case e.Left.Total <= e.Ran:
 		from = fmt.Sprintf("%s, but has for %s already", from, minutes(e.Ran))
 	}
-	switch kind {
+	most := seconds(a.short).Round(time.Second).String()
+	if e.Asked > 1 {
+		most += fmt.Sprintf(" on %d GPUs", e.Asked)
+	}
+	until := ""
+	if !a.due.IsZero() {
+		until = "; due at " + minute(a.due)
+	}
+	switch a.kind {
 	case kindOverdue:
-		return fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(due))
+		return fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(a.due))
 	case kindShort:
-		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones; due at %s", from, c.most(e), minute(due))
+		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones%s", from, most, until)
 	}
-	return fmt.Sprintf("%s; by age among those that have more than %s left; due at %s", from, c.most(e), minute(due))
-}
-
-// most says how much a job that waits may have left to be short.
-func (c caravan) most(e *Entry) string {
-	if e.Asked <= littleGPUs {
-		return c.Short.String()
-	}
-	return fmt.Sprintf("%s on %d GPUs", seconds(c.Short.Seconds()*littleGPUs/float64(e.Asked)).Round(time.Second), e.Asked)
+	return fmt.Sprintf("%s; by age among those that have more than %s left%s", from, most, until)
 }
 
 // minutes says how long in words that do not change all the time.
@@ -259,10 +271,12 @@ type guess struct {
 	// typical is the mean of the run times known, past the demands of the past.
 	typical float64
 	past    *Past
+	// little is how many GPU-seconds a job may have left to be little of the work.
+	little float64
 }
 
 func newGuess(s Situation) *guess {
-	g, known := &guess{}, 0
+	g, known := &guess{little: math.Inf(1)}, 0
 	for i := range s.Jobs {
 		if e := &s.Jobs[i]; e.Left.Known {
 			known++
@@ -273,7 +287,7 @@ func newGuess(s Situation) *guess {
 		g.typical = steady(g.typical / float64(known))
 	}
 	if s.Past.Jobs() >= minDemands {
-		g.past, g.any = s.Past, true
+		g.past, g.any, g.little = s.Past, true, s.Past.upTo(littleWork)
 	}
 	return g
 }

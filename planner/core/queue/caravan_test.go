@@ -62,7 +62,7 @@ func TestCaravanStanding(t *testing.T) {
 	typical := math.Pow(2, 13) // the step next to (1 + 5 + 1/12 + 9 + 1 + 1 + 1 + 1) hours / 8 = 8587 s
 	want := []Standing{
 		{Class: 1, Key: kindSpan + 3600, Why: "said to run for 1h0m0s; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-02 08:00 UTC"},
-		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 5h0m0s; by age among those that have more than 4h0m0s left; due at 2026-01-03 16:00 UTC"},
+		{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 5h0m0s; by age among those that have more than 4h0m0s on 4 GPUs left; due at 2026-01-03 16:00 UTC"},
 		{Class: 1, Key: -3600 + 8*300, Why: "predicted to run for 5m0s (± 0s, the median of 3 like it); due since 2026-01-02 00:40 UTC, so nobody new passes it"},
 		{Class: 1, Key: kindSpan + typical, Why: "run time unknown; taken to need 2h16m32s as jobs do on average; has no more than 4h0m0s left, so it goes before longer ones; due at 2026-01-02 18:12 UTC"},
 		// Who runs is as good as two hours older, or, being short, as one with half as much left.
@@ -77,16 +77,65 @@ func TestCaravanStanding(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// With a past, who has had an hour needs what those needed that had more.
-	s.Past = NewPast(slices.Repeat([]float64{1800, 7200}, 10))
+	// With a past, who has had an hour needs what those needed that had more: 68400 seconds,
+	// in steps 2^16. A tenth of the work, 73800 GPU-seconds, is more than all that had 1800
+	// had, and one of 72000 more does not fit: 2^16 is little, but longer than Short.
+	s.Past = NewPast(slices.Repeat([]float64{1800, 72000}, 10))
 	s.Jobs[3].Attained = 3600
-	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != kindSpan+4096 {
+	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != 2*kindSpan-3600 || !strings.HasSuffix(got.Why, "by age among those that have more than 4h0m0s left") {
 		t.Errorf("by the past: %+v", got)
 	}
-	s.Jobs[3].Attained, s.Jobs[3].Ran = 8000, 2*h
-	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != kindSpan+2*3600 {
-		t.Errorf("beyond the past: %+v", got)
+	s.Past = NewPast(slices.Repeat([]float64{1800, 7200}, 10))
+	// Now a tenth, 9000 GPU-seconds, is five of those that had 1800, so only who needs less is
+	// short, down to the step below (2^10.5); and nobody is due.
+	for _, tc := range []struct {
+		left time.Duration
+		gpus int
+		want Standing
+	}{
+		{24 * time.Minute, 1, Standing{Class: 1, Key: kindSpan + 1440, Why: "said to run for 24m0s; has no more than 24m8s left, so it goes before longer ones"}},
+		{25 * time.Minute, 1, Standing{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 25m0s; by age among those that have more than 24m8s left"}},
+		{6 * time.Minute, 4, Standing{Class: 1, Key: kindSpan + 360, Why: "said to run for 6m0s; has no more than 6m2s on 4 GPUs left, so it goes before longer ones"}},
+		{7 * time.Minute, 4, Standing{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 7m0s; by age among those that have more than 6m2s on 4 GPUs left"}},
+	} {
+		s.Jobs[0].Asked, s.Jobs[0].Left = tc.gpus, Estimate{Known: true, Total: tc.left, Left: tc.left}
+		if diff := cmp.Diff(tc.want, (Policy{Order: OrderCaravan}).Discipline().Stand(s)[0]); diff != "" {
+			t.Errorf("%s on %d GPUs (-want +got):\n%s", tc.left, tc.gpus, diff)
+		}
 	}
+	s.Past = NewPast(slices.Repeat([]float64{3600, 1e6}, 10))
+	s.Jobs[3].Attained, s.Jobs[3].Ran = 3000, 3000*time.Second
+	if got := (Policy{Order: OrderCaravan, Caravan: Caravan{Short: 200 * h}}).Discipline().Stand(s)[3]; got.Key != kindSpan+math.Pow(2, 19) {
+		t.Errorf("what jobs have beyond what it has had: %+v", got)
+	}
+}
+
+// Of what is drawn, those that count as little have no more of the work than that
+// together, and as much as the step below allows.
+func TestLittleWorkIsLittle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		demands := rapid.SliceOfN(rapid.Float64Range(0, 1e9), 1, 200).Draw(t, "demands")
+		past, part := NewPast(demands), rapid.Float64Range(0.01, 0.9).Draw(t, "part")
+		all, less, upTo := 0.0, 0.0, past.upTo(part)
+		for _, d := range demands {
+			all += d
+			if d < upTo {
+				less += d
+			}
+		}
+		if less > part*all*(1+1e-9) {
+			t.Errorf("jobs of less than %g had %g of %g", upTo, less, all)
+		}
+		more := 0.0
+		for _, d := range demands {
+			if d <= upTo*math.Sqrt2*(1+1e-9) {
+				more += d
+			}
+		}
+		if more < part*all*(1-1e-9) {
+			t.Errorf("jobs of up to the step after %g had only %g of %g", upTo, more, all)
+		}
+	})
 }
 
 // Eight GPUs on two nodes. By hand: the deadline's two and the short one's have

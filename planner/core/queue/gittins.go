@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -77,6 +78,20 @@ func (d *Past) Jobs() int {
 		return 0
 	}
 	return len(d.sorted)
+}
+
+// upTo is how many GPU-seconds those have had less than who had this part of all
+// together, rounded down in steps.
+func (d *Past) upTo(part float64) float64 {
+	all := d.sums[len(d.sorted)]
+	at, exact := slices.BinarySearch(d.sums, part*all)
+	if !exact {
+		at--
+	}
+	if had := d.sorted[max(min(at, len(d.sorted)-1), 0)]; had > 0 {
+		return math.Pow(2, math.Floor(2*math.Log2(had))/2)
+	}
+	return 0
 }
 
 // after is the first that is greater.
