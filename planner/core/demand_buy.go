@@ -166,7 +166,7 @@ func (b *buyer) gangOf(d *model.Decision, j *model.Job) burst.Gang {
 		g.HasDeadline, g.Deadline = true, j.Deadline.Sub(b.c.now)
 	}
 	never := d.Detail.Code == codeNoNode || d.Detail.Code == codeTooLarge
-	switch standing := b.c.standing(keyOf(j)); {
+	switch standing := b.c.standing(j); {
 	case never || g.Work <= 0:
 	case !d.Detail.Start.IsZero():
 		g.HomeKnown, g.HomeStart = true, max(0, d.Detail.Start.Sub(b.c.now))

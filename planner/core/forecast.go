@@ -296,6 +296,9 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	}
 	a := c.openAhead()
 	o := g.outlook
+	if o == nil && c.guessIsVain(g, w) {
+		return
+	}
 	if o == nil {
 		if o = c.guessStart(j, g); o == nil {
 			if most := c.policy.MaxForecasts(); most > 0 {
@@ -310,7 +313,7 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	}
 	a.keptUntil(j, w.detail.Held, o.at)
 	at := c.now.Add(o.at)
-	if by := c.standing(keyOf(j)).Latest; !by.IsZero() && at.After(by) && c.policy.Preempt.Enabled && c.policy.Preemptive() {
+	if by := c.standing(j).Latest; !by.IsZero() && at.After(by) && c.policy.Preempt.Enabled && c.policy.Preemptive() {
 		// It would be late; but the order displaces others before.
 		w.detail.Basis = "not estimated: others give way to it in time for its deadline"
 		w.reason += fmt.Sprintf("; starts by %s at the latest, to meet its deadline", clock(by, c.now))
@@ -322,6 +325,13 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	}
 	w.detail.Basis = "when " + o.basis
 	w.reason += fmt.Sprintf("; starts about %s in %s when %s", clock(at, c.now), domainName(o.in.level, o.in.path), o.basis)
+}
+
+// guessIsVain reports whether nothing hangs on when a gang is expected to start that
+// has no reservation: nobody reads it, nothing is kept for it until then, nothing is
+// bought or set apart, and what is booked for it is seen by others like it only.
+func (c *cycle) guessIsVain(g *gang, w *wait) bool {
+	return c.terse && c.policy.Backfills() && c.asked == nil && g.plain() && len(w.detail.Held) == 0 && len(c.burst.Pools)+len(c.apart) == 0
 }
 
 // until is when it will have ended.

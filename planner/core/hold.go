@@ -54,7 +54,7 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 // keepNow does so at once.
 func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 	first := c.guaranteed[keyOf(j)] != nil
-	if c.hasBought(j) || c.standing(keyOf(j)).Passed && !first || len(c.holds) >= c.policy.Holds() && !first {
+	if c.hasBought(j) || c.standing(j).Passed && !first || len(c.holds) >= c.policy.Holds() && !first {
 		return kept{}
 	}
 	if c.policy.Backfills() || first {

@@ -119,7 +119,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	for i := range y.gangs {
 		if v := &y.gangs[i]; !y.taken[i] && c.mayTake(j, g, v) && y.hasAfter(v, at) {
 			victim := preempt.Victim{Cost: v.price(), After: -1}
-			if v.whole && c.standing(keyOf(v.job)).InTurn {
+			if v.whole && c.standing(v.job).InTurn {
 				victim.Cost += int64(v.gpus) * int64(onward/time.Second)
 			}
 			if v.after >= 0 {

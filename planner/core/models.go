@@ -100,7 +100,7 @@ func (c *cycle) prepareSites(j *model.Job, g *gang, o option, sites []site) {
 
 // preferred puts the model first that the order would give a job.
 func (c *cycle) preferred(j *model.Job, sets [][]model.ModelSpeed) [][]model.ModelSpeed {
-	name := c.standing(keyOf(j)).Model
+	name := c.standing(j).Model
 	at := slices.IndexFunc(sets, func(set []model.ModelSpeed) bool { return len(set) == 1 && set[0].Name == name })
 	if name == "" || at <= 0 {
 		return sets
@@ -110,7 +110,7 @@ func (c *cycle) preferred(j *model.Job, sets [][]model.ModelSpeed) [][]model.Mod
 
 // inTime leaves out the models that are too slow for a promise, unless all are.
 func (c *cycle) inTime(j *model.Job, sets [][]model.ModelSpeed) [][]model.ModelSpeed {
-	least := c.standing(keyOf(j)).LeastSpeed
+	least := c.standing(j).LeastSpeed
 	fast := slices.DeleteFunc(slices.Clone(sets), func(set []model.ModelSpeed) bool { return set[len(set)-1].Speed < least })
 	if len(fast) == 0 {
 		return sets

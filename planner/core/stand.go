@@ -51,16 +51,16 @@ func (c *cycle) stand() {
 	c.scratch.entries = s.Jobs
 }
 
-// standings are how jobs stand.
+// standings are how jobs stand, by the job as the cluster has it.
 type standings struct {
-	at   map[jobKey]int
+	at   map[*model.Job]int
 	list []queue.Standing
 }
 
 // standings are empty ones.
 func (s *scratch) standings(jobs int) *standings {
 	if s.stands == nil {
-		s.stands = &standings{at: make(map[jobKey]int, jobs)}
+		s.stands = &standings{at: make(map[*model.Job]int, jobs)}
 	}
 	clear(s.stands.at)
 	clear(s.stands.list)
@@ -69,14 +69,14 @@ func (s *scratch) standings(jobs int) *standings {
 }
 
 func (s *standings) set(j *model.Job, standing queue.Standing) {
-	s.at[keyOf(j)] = len(s.list)
+	s.at[j] = len(s.list)
 	s.list = append(s.list, standing)
 }
 
 // standing is how a job stands; it must not be changed.
-func (c *cycle) standing(k jobKey) *queue.Standing {
+func (c *cycle) standing(j *model.Job) *queue.Standing {
 	if c.stands != nil {
-		if at, stands := c.stands.at[k]; stands {
+		if at, stands := c.stands.at[j]; stands {
 			return &c.stands.list[at]
 		}
 	}
@@ -224,7 +224,7 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 	}
 	tree, places := c.queueTree(), make([]place, len(jobs))
 	for i, j := range jobs {
-		standing := c.standing(keyOf(j))
+		standing := c.standing(j)
 		places[i] = place{job: j, priority: tree.Priority(j), class: standing.Class, key: standing.Key}
 		if c.policy.Interactive.Is(j) {
 			places[i].interactive = 1
@@ -243,7 +243,7 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 // targetMembers is how many members the order would give an elastic gang, within
 // its bounds; 0 where it has no wish.
 func (c *cycle) targetMembers(j *model.Job) int {
-	n := c.standing(keyOf(j)).Members
+	n := c.standing(j).Members
 	if n <= 0 || len(j.Groups) != 1 || j.Groups[0].Max == 0 {
 		return 0
 	}
@@ -252,7 +252,7 @@ func (c *cycle) targetMembers(j *model.Job) int {
 
 // tellStanding adds to a decision how its job stands.
 func (c *cycle) tellStanding(t *turn) {
-	standing := *c.standing(keyOf(t.job))
+	standing := *c.standing(t.job)
 	if c.policy.Interactive.Is(t.job) {
 		standing.Why = "interactive, so it goes first"
 	}
@@ -278,7 +278,7 @@ func (c *cycle) rankOf(j *model.Job) rank {
 	if c.policy.Interactive.Is(j) {
 		return rank{j.Priority, interactiveClass}
 	}
-	return rank{j.Priority, c.standing(keyOf(j)).Class}
+	return rank{j.Priority, c.standing(j).Class}
 }
 
 // interactiveClass is below any that a discipline gives.
@@ -307,7 +307,7 @@ func (c *cycle) outranks(j, victim *model.Job) bool {
 	if interactive {
 		return true
 	}
-	mine, theirs := c.standing(keyOf(j)), c.standing(keyOf(victim))
+	mine, theirs := c.standing(j), c.standing(victim)
 	return mine.Class < theirs.Class && theirs.Class != lastClass
 }
 
@@ -319,7 +319,7 @@ func (c *cycle) outrankWords(j, victim *model.Job) string {
 	case c.policy.Interactive.Is(j):
 		return "somebody waits in front of it"
 	}
-	mine, theirs := c.standing(keyOf(j)), c.standing(keyOf(victim)).Why
+	mine, theirs := c.standing(j), c.standing(victim).Why
 	if victim.Deadline.IsZero() && !mine.Latest.IsZero() { // its deadline is what counts
 		theirs = "no deadline"
 	}

@@ -176,7 +176,7 @@ func (c *cycle) returnedReason(p *model.Preemption) string {
 	}
 	if target := c.targetMembers(j); has-len(p.Members) < j.Groups[0].Count && target > 0 {
 		return fmt.Sprintf("gives %s to %s, which waits for room: the order would have it run with %d (%s); it runs on with %d; %s are lost",
-			plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), target, c.standing(keyOf(j)).Why, has-len(p.Members), costText(p.Cost, "its checkpoint"))
+			plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), target, c.standing(j).Why, has-len(p.Members), costText(p.Cost, "its checkpoint"))
 	}
 	return fmt.Sprintf("gives %s back to %s, which waits for room: beyond its count it had them while nobody else needed them; it runs on with %d; %s are lost",
 		plural(len(p.Members), "member"), jobName(jobKey{p.For.Namespace, p.For.ID}), has-len(p.Members), costText(p.Cost, "its checkpoint"))

@@ -45,7 +45,7 @@ func (c *cycle) withinTarget(j *model.Job, gangs []gang) bool {
 // targetReason says why a gang gets none of the members that it lacks.
 func (c *cycle) targetReason(j *model.Job, has int) string {
 	return fmt.Sprintf("runs with %d of %d members, and gets no more for now: the order would have it run with %d (%s)",
-		has, j.Groups[0].Count, c.targetMembers(j), cmp.Or(c.standing(keyOf(j)).Why, "it gives no reason"))
+		has, j.Groups[0].Count, c.targetMembers(j), cmp.Or(c.standing(j).Why, "it gives no reason"))
 }
 
 // donor is a gang that has more members than the order would have it have.
@@ -128,7 +128,7 @@ func (c *cycle) handOver(d donor, taker *grower, n int, policy queue.Elastic) (m
 		Members: order[:n], Gain: slower, Benefit: gain - loss, Cost: cost,
 	}
 	r.Reason = fmt.Sprintf("shrinks from %d to %d members, since the order would have it run with %d (%s) and %s with more: that gains %s within %s by them, this loses %s, and the changes cost %s",
-		had, had-n, c.targetMembers(d.job), c.standing(keyOf(d.job)).Why, jobName(keyOf(taker.job)), gpuTime(gain), time.Duration(seconds*float64(time.Second)).Round(time.Second), gpuTime(loss), gpuTime(cost.Total()))
+		had, had-n, c.targetMembers(d.job), c.standing(d.job).Why, jobName(keyOf(taker.job)), gpuTime(gain), time.Duration(seconds*float64(time.Second)).Round(time.Second), gpuTime(loss), gpuTime(cost.Total()))
 	return r, faster >= 1+policy.MinGain && gain-loss > cost.Total()
 }
 

@@ -34,7 +34,7 @@ func (c *cycle) inVain(j *model.Job, g *gang) bool {
 		return false
 	}
 	gap := preempt.ByPriority{Gap: c.policy.Preempt.WithDefaults().MinPriorityGap}
-	if gap.Beyond(j.Priority, v.priority) || c.stands != nil && c.policy.Preemptive() && c.standing(keyOf(j)).Class < v.class {
+	if gap.Beyond(j.Priority, v.priority) || c.stands != nil && c.policy.Preemptive() && c.standing(j).Class < v.class {
 		return false
 	}
 	// It counts as a search all the same, so that others are not looked at longer for
@@ -56,14 +56,14 @@ func (c *cycle) lookForVictims() {
 	if v.plain = !c.limited() && !c.policy.Defrag.Enabled && !c.policy.Backfill.Reclaim && !c.anySurplus(); !v.plain {
 		return
 	}
-	for key, j := range c.jobs {
+	for _, j := range c.jobs {
 		switch j.State {
 		case model.StateStopping:
 			v.plain = false
 			return
 		case model.StateRunning:
 			v.priority = min(v.priority, j.Priority)
-			if class := c.standing(key).Class; class != lastClass {
+			if class := c.standing(j).Class; class != lastClass {
 				v.class = max(v.class, class)
 			}
 		}

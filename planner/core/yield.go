@@ -138,7 +138,7 @@ func (c *cycle) newYield() *yield {
 	}
 	y.rates = c.openRates()
 	c.promiseLandings(y)
-	found := map[gangKey]*yielder{}
+	found := map[runKey]*yielder{}
 	for node := range c.allocsOn {
 		c.addHolders(y, int32(node), found)
 	}
@@ -156,57 +156,33 @@ func (c *cycle) newYield() *yield {
 }
 
 // addYielders adds gangs, the ones to be preferred first.
-func (c *cycle) addYielders(y *yield, found map[gangKey]*yielder) {
+func (c *cycle) addYielders(y *yield, found map[runKey]*yielder) {
 	type entry struct {
-		gangKey
+		runKey
 		yielder *yielder
 		class   int
 		key     float64
 	}
 	list := make([]entry, 0, len(found))
 	for key, v := range found {
-		standing := c.standing(key.job)
+		standing := c.standing(v.job)
 		list = append(list, entry{key, v, standing.Class, standing.Key})
 	}
 	slices.SortFunc(list, func(a, b entry) int {
-		x, y := a.yielder.job, b.yielder.job
-		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(b.class, a.class), cmp.Compare(b.key, a.key), y.Submitted.Compare(x.Submitted), strings.Compare(a.job.namespace, b.job.namespace),
-			strings.Compare(a.job.id, b.job.id), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
+		x, y := a.job, b.job
+		if first := cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(b.class, a.class), cmp.Compare(b.key, a.key)); first != 0 {
+			return first
+		}
+		return cmp.Or(y.Submitted.Compare(x.Submitted), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.ID, y.ID), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
 	})
 	for i := range list {
 		c.addYielder(y, list[i].yielder)
 	}
 }
 
-// gangKey names a gang: a job, a group of it, or a member.
-type gangKey struct {
-	job   jobKey
-	group string
-	index int
-}
-
-// gangKeyOf is the gang that a holder is of.
-func gangKeyOf(j *model.Job, h *holder) gangKey {
-	key := gangKey{job: keyOf(j), index: -1}
-	group, index := "", 0
-	switch {
-	case h.member != nil:
-		group, index = h.member.Group, h.member.Index
-	case h.on != nil:
-		group, index = h.on.Group, h.on.Index
-	}
-	switch gangOf(j) {
-	case model.GangGroup:
-		key.group = group
-	case model.GangNone:
-		key.group, key.index = group, index
-	}
-	return key
-}
-
 // addHolders notes what of a node would be left behind by whom. What others
 // hold too is left by nobody.
-func (c *cycle) addHolders(y *yield, node int32, found map[gangKey]*yielder) {
+func (c *cycle) addHolders(y *yield, node int32, found map[runKey]*yielder) {
 	holders := c.holders(node)
 	healthy := c.views[viewEmpty].State.Row(node).GPUs
 	for i := range holders {
@@ -220,6 +196,9 @@ func (c *cycle) addHolders(y *yield, node int32, found map[gangKey]*yielder) {
 		claim := topo.Claim{GPUs: h.gpus & healthy, Resources: h.resources, Ports: h.ports}
 		for k := range holders {
 			o := &holders[k]
+			if claim.GPUs&o.gpus == 0 && (len(claim.Ports) == 0 || len(o.ports) == 0) {
+				continue // they have nothing in common, as most often
+			}
 			same := j != nil && o.job == h.job && gangKeyOf(j, o) == gangKeyOf(j, h)
 			if k != i && !same && !(leaves && isLeaving(c.jobs[o.job], o) && (o.on == nil || !o.on.Lost)) {
 				claim.GPUs &^= o.gpus
@@ -235,15 +214,18 @@ func (c *cycle) addHolders(y *yield, node int32, found map[gangKey]*yielder) {
 			}
 			y.leaving = append(y.leaving, l)
 		case j.State == model.StateRunning:
-			key := gangKeyOf(j, h)
-			if found[key] == nil {
-				found[key] = &yielder{job: j, after: -1, whole: true}
+			gang := gangKeyOf(j, h)
+			key := runKey{j, gang.group, gang.index}
+			v := found[key]
+			if v == nil {
+				v = newYielder(j)
+				found[key] = v
 			}
-			found[key].holds = append(found[key].holds, hold)
+			v.holds = append(v.holds, hold)
 			if h.member != nil {
-				found[key].members = append(found[key].members, *h.member)
+				v.members = append(v.members, *h.member)
 			} else if h.on != nil {
-				found[key].members = append(found[key].members, model.Member{Group: h.on.Group, Index: h.on.Index, Node: h.on.Node, GPUs: h.on.GPUs})
+				v.members = append(v.members, model.Member{Group: h.on.Group, Index: h.on.Index, Node: h.on.Node, GPUs: h.on.GPUs})
 			}
 		}
 	}

@@ -157,12 +157,13 @@ func (r *run) handle(e event) error {
 	case divided:
 		return r.divided(e.of, e.turn)
 	case failed, repaired:
+		r.meter.events++
 		return r.fail(e.of, e.what == failed)
 	case booted, given, taken:
-		switch {
-		case r.cloud.turn[e.of] != e.turn:
+		if r.cloud.turn[e.of] != e.turn {
 			return nil
-		case e.what == booted:
+		}
+		if r.meter.events++; e.what == booted {
 			return r.arrive(e.of)
 		}
 		return r.depart(e.of, e.what == given)
@@ -185,6 +186,7 @@ func (r *run) ask(at float64) {
 
 func (r *run) submit(i int) error {
 	j := &r.jobs[i]
+	r.meter.events++
 	j.phase, j.asked = waiting, r.now
 	j.apart, j.presence = r.gauges.apart(j.GPUs), r.gauges.presence
 	r.gauges.present++
@@ -196,6 +198,7 @@ func (r *run) submit(i int) error {
 
 func (r *run) finish(i int) error {
 	j := &r.jobs[i]
+	r.meter.events++
 	j.advance(r.now)
 	j.left = 0
 	j.phase, j.ended = done, r.now
@@ -290,6 +293,7 @@ func (r *run) give(pieces []Piece) {
 }
 
 func (r *run) left(i int) error {
+	r.meter.events++
 	r.jobs[i].stops++
 	r.log(i, EventStop, r.jobs[i].pieces, 0)
 	r.release(i)
@@ -314,6 +318,7 @@ func (r *run) decide() error {
 	if err != nil {
 		return fmt.Errorf("decide: %w", err)
 	}
+	r.meter.events += len(actions)
 	for _, a := range actions {
 		if err := r.act(a); err != nil {
 			return fmt.Errorf("%w: %w; it was to be done because: %s", ErrScheduler, err, a.Reason)

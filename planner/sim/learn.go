@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -17,6 +18,8 @@ type learner struct {
 	// told is how many ended jobs the core knows of, ended how many there are.
 	told, ended int
 	at          float64
+	// latest is what the core was told last, as it came, and sorted the same in order.
+	latest, sorted []float64
 }
 
 // tellEvery is how seldom the core is told of the past, in seconds: the service of
@@ -67,5 +70,34 @@ func (l *learner) past(now float64) (model.History, bool) {
 		return model.History{}, false
 	}
 	l.told, l.at = l.ended, now
-	return model.History{Demands: append([]float64(nil), l.book.Demands...)}, true
+	return model.History{Demands: slices.Clone(l.sort())}, true
+}
+
+// sort is what is known of the service of jobs, in order: then the core has nothing
+// to do to put it in order. Only what is new since the last time is put in its
+// place, and what is forgotten taken out.
+func (l *learner) sort() []float64 {
+	now := l.book.Demands
+	kept := sharedEnd(l.latest, now)
+	for _, gone := range l.latest[:len(l.latest)-kept] {
+		at, _ := slices.BinarySearch(l.sorted, gone)
+		l.sorted = slices.Delete(l.sorted, at, at+1)
+	}
+	for _, come := range now[kept:] {
+		at, _ := slices.BinarySearch(l.sorted, come)
+		l.sorted = slices.Insert(l.sorted, at, come)
+	}
+	l.latest = append(l.latest[:0], now...)
+	return l.sorted
+}
+
+// sharedEnd is how long the longest end of one list is that is another one's
+// beginning.
+func sharedEnd(list, other []float64) int {
+	for n := min(len(list), len(other)); n > 0; n-- {
+		if slices.Equal(list[len(list)-n:], other[:n]) {
+			return n
+		}
+	}
+	return 0
 }

@@ -21,6 +21,10 @@ type meter struct {
 
 	decisions int
 	deciding  time.Duration
+	// events counts what the decisions had to take into account: jobs that were
+	// submitted, started, resized, stopped or ended, nodes that went or came, GPUs
+	// that were divided.
+	events int
 }
 
 // pass counts the time up to another one, during which nothing changed.

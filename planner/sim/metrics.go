@@ -69,8 +69,12 @@ type Metrics struct {
 	MakespanS    float64 `json:"makespan_s"`
 	DecideMean   float64 `json:"decide_mean_us"`
 	Decisions    int     `json:"decisions"`
-	Sizes        []Part  `json:"by_size"`
-	Queues       []Part  `json:"by_queue"`
+	// DecideEvent is the time that all decisions took together, by the events: jobs
+	// submitted, started, resized, stopped and ended, and nodes that went or came.
+	DecideEvent float64 `json:"decide_event_us"`
+	Events      int     `json:"events"`
+	Sizes       []Part  `json:"by_size"`
+	Queues      []Part  `json:"by_queue"`
 }
 
 // Part are some jobs of the cohort.
@@ -145,10 +149,13 @@ func (o *Outcome) Metrics() Metrics {
 		UtilisationAllocated: part(m.allocated, whole), UtilisationBusy: part(m.busy, whole), UtilisationProductive: part(m.productive, whole),
 		UtilisationBound: part(o.bound(), whole),
 		FreeFillable:     part(m.fillable, whole), FreeFragmented: part(m.fragmented, whole), FreeIndivisible: part(m.indivisible, whole),
-		FreeFGD: part(o.useless, whole), FreeParts: part(m.parts, whole), Jobs: len(o.jobs), MakespanS: o.end, Decisions: m.decisions,
+		FreeFGD: part(o.useless, whole), FreeParts: part(m.parts, whole), Jobs: len(o.jobs), MakespanS: o.end, Decisions: m.decisions, Events: m.events,
 	}
 	if m.decisions > 0 {
 		out.DecideMean = float64(m.deciding.Microseconds()) / float64(m.decisions)
+	}
+	if m.events > 0 {
+		out.DecideEvent = float64(m.deciding.Microseconds()) / float64(m.events)
 	}
 	held := 0.0
 	for i := range o.jobs {

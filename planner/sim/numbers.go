@@ -13,7 +13,7 @@ func (m *Metrics) numbers() map[string]float64 {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch f := v.Field(i); {
-		case name == "decide_mean_us":
+		case name == "decide_mean_us" || name == "decide_event_us":
 		case f.Kind() == reflect.Float64:
 			out[name] = f.Float()
 		case f.Kind() == reflect.Int:
@@ -25,8 +25,11 @@ func (m *Metrics) numbers() map[string]float64 {
 
 // Number is a metric by its name in the JSON; 0 if there is none of that name.
 func (m *Metrics) Number(name string) float64 {
-	if name == "decide_mean_us" {
+	switch name {
+	case "decide_mean_us":
 		return m.DecideMean
+	case "decide_event_us":
+		return m.DecideEvent
 	}
 	return m.numbers()[name]
 }

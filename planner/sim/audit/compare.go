@@ -15,7 +15,7 @@ type Difference struct {
 
 // measured are the metrics that no log can tell: they are of the real clock, or of
 // prices.
-var measured = []string{"decide_mean_us", "decisions", "bought", "bought_per_run"}
+var measured = []string{"decide_mean_us", "decisions", "decide_event_us", "events", "bought", "bought_per_run"}
 
 // Compare compares the metrics of a result, as JSON, with what the log says.
 func (r *Report) Compare(metrics []byte) ([]Difference, error) {

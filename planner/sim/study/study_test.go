@@ -54,6 +54,7 @@ func TestGoesOnWhereItStopped(t *testing.T) {
 	for i := range third {
 		for k := range third[i].Results {
 			third[i].Results[k].Metrics.DecideMean, second[i].Results[k].Metrics.DecideMean = 0, 0
+			third[i].Results[k].Metrics.DecideEvent, second[i].Results[k].Metrics.DecideEvent = 0, 0
 		}
 		third[i].Version = "a"
 	}

@@ -92,7 +92,7 @@ no-passing. Words behind an @ change the jobs of that row: oracle (run times are
 known), no-estimates, elastic30 and elastic100 (so many percent of the whole-node
 jobs are elastic).
 
-The same seed gives the same bytes, but for decide_mean_us, which is measured.`,
+The same seed gives the same bytes, but for decide_mean_us and decide_event_us, which are measured.`,
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
 		Args:    args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -143,6 +143,7 @@ func (f *simFlags) addModels(cmd *cobra.Command) {
 const pictured = 512
 
 func (a *app) simulate(ctx context.Context, f *simFlags) error {
+	defer a.collectSeldom()()
 	jobs, rep, err := f.trace.readAtMost(a.env, f.maxJobs)
 	if err != nil {
 		return err

@@ -168,7 +168,7 @@ func TestSimulateJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &out); err != nil || len(out.Results) != 2 || len(out.Differences) != 1 || out.Differences[0].Against != "gang" {
 		t.Fatalf("%d results, %v", len(out.Results), err)
 	}
-	for _, name := range []string{"utilisation_allocated", "utilisation_productive", "utilisation_bound", "jct_mean_s", "jct_p50_s", "jct_p99_s", "jct_p999_s", "jct_max_s", "jct_gpu_weighted_s", "jct_p99_bound_s", "queue_p95_s", "free_fillable", "free_fragmented", "free_indivisible", "cost_per_run", "queue_fair_share_mean_s", "queue_fragmentation_mean_s", "queue_provisioning_mean_s", "requeue_p95_s", "free_fgd", "finish_time_fairness_max", "preemptions", "gpu_hours_lost", "unfinished", "decide_mean_us"} {
+	for _, name := range []string{"utilisation_allocated", "utilisation_productive", "utilisation_bound", "jct_mean_s", "jct_p50_s", "jct_p99_s", "jct_p999_s", "jct_max_s", "jct_gpu_weighted_s", "jct_p99_bound_s", "queue_p95_s", "free_fillable", "free_fragmented", "free_indivisible", "cost_per_run", "queue_fair_share_mean_s", "queue_fragmentation_mean_s", "queue_provisioning_mean_s", "requeue_p95_s", "free_fgd", "finish_time_fairness_max", "preemptions", "gpu_hours_lost", "unfinished", "decide_mean_us", "decide_event_us"} {
 		if _, ok := out.Results[0].Metrics[name].(float64); !ok {
 			t.Errorf("%s is missing", name)
 		}
