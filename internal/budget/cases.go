@@ -104,11 +104,11 @@ func gang(nodes, members int, t model.Topology, budget time.Duration) Case {
 	return c
 }
 
-// event is an arrival or an end in a long run.
+// event is an arrival, an end or who has given way, in a long run.
 func event(nodes int, load float64, policy core.Policy, budget time.Duration) Case {
 	c := Case{
 		Name: fmt.Sprintf("event/gpus=%d", nodes*8), Budget: budget, Times: 2500,
-		What: fmt.Sprintf("one arrival or end in a long run on %d GPUs, %.0f %% asked for, applied and decided on", nodes*8, 100*load),
+		What: fmt.Sprintf("one that comes, ends or has given way in a long run on %d GPUs, %.0f %% asked for, applied and decided on", nodes*8, 100*load),
 	}
 	if load != busy {
 		c.Name += fmt.Sprintf("/load=%.0f", 100*load)

@@ -37,9 +37,15 @@ func (c caravan) giveTurns(s Situation, out []Standing) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
+	slices.SortFunc(order, func(a, b int) int {
 		x, y := &s.Jobs[a], &s.Jobs[b]
-		return cmp.Or(cmp.Compare(y.Priority, x.Priority), c.policy.Interactive.First(x.Job, y.Job), cmp.Compare(out[a].Class, out[b].Class), cmp.Compare(out[a].Key, out[b].Key))
+		if x.Priority != y.Priority {
+			return cmp.Compare(y.Priority, x.Priority)
+		}
+		if first := c.policy.Interactive.First(x.Job, y.Job); first != 0 {
+			return first
+		}
+		return cmp.Or(cmp.Compare(out[a].Class, out[b].Class), cmp.Compare(out[a].Key, out[b].Key), cmp.Compare(a, b))
 	})
 	// What is kept for interactive jobs is only theirs.
 	kept := 0
