@@ -64,7 +64,7 @@ func somePools() model.Burst {
 func traceOf(jobs []trace.Job) []audit.Job {
 	var out []audit.Job
 	for _, j := range jobs {
-		out = append(out, audit.Job{ID: j.ID, GPUs: j.GPUs, Duration: j.Duration})
+		out = append(out, audit.Job{ID: j.ID, GPUs: j.GPUs, Duration: j.Duration, Queue: j.Queue, Class: j.Class, Model: j.Model, Timed: j.Deadline != 0})
 	}
 	return out
 }
@@ -179,6 +179,9 @@ func TestFalsifiedLogsAreFound(t *testing.T) {
 		"one GPU less":              change(two, lines[two][strings.Index(lines[two], `,"n`):strings.Index(lines[two], `]`)], ""),
 		"a loss is hidden":          change(at(0, `"lost_s"`), `"lost_s":`, `"lost_s":0.5,"speed":`),
 		"it was to run longer":      change(at(9, `"submit"`), `"duration_s":`, `"duration_s":1`),
+		"it is somebody else's":     change(at(9, `"submit"`), `"duration_s":`, `"queue":"another","duration_s":`),
+		"it is of another class":    change(at(9, `"submit"`, `"class":"`), `"class":"`, `"class":"x`),
+		"it is made to be late":     change(at(9, `"submit"`), `"duration_s":`, `"deadline_s":1,"duration_s":`),
 		"two events change places":  swapped(lines, finish),
 		"a start comes twice":       slices.Insert(slices.Clone(lines), start, lines[start]),
 		"a finish comes twice":      slices.Insert(slices.Clone(lines), finish, lines[finish]),

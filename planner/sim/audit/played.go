@@ -24,6 +24,10 @@ func (c *checker) compare(in Input) {
 			c.fault("%q asks for %d GPUs for %g s: in the trace it is %d for %g s", j.id, j.asks.GPUs, j.Duration, t.GPUs, t.Duration)
 		case t.Profile != j.Profile && j.Profile != "" || t.Profile == "" && j.Share != 0 && !near(t.Share, j.Share):
 			c.fault("%q asks for %g of a GPU, %q: in the trace it is %g, %q", j.id, j.Share, j.Profile, t.Share, t.Profile)
+		case t.Queue != j.Queue || t.Class != j.Class || t.Model != j.Model:
+			c.fault("%q is of queue %q, class %q, model %q: in the trace it is %q, %q, %q", j.id, j.Queue, j.Class, j.Model, t.Queue, t.Class, t.Model)
+		case t.Timed != (j.Deadline != 0):
+			c.fault("%q has a deadline of %g s: in the trace one is given: %t", j.id, j.Deadline, t.Timed)
 		}
 	}
 	if !in.Replay {

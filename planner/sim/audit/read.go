@@ -40,6 +40,9 @@ type Job struct {
 	// instance that it asks for.
 	Share   float64
 	Profile string
+	// Queue, Class and Model are whose it is and what; Timed: it has a deadline.
+	Queue, Class, Model string
+	Timed               bool
 }
 
 // line is one event, as it is written.

@@ -72,7 +72,7 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 			return err
 		}
 		for i := range jobs {
-			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration, Share: jobs[i].Share, Profile: jobs[i].Profile})
+			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration, Share: jobs[i].Share, Profile: jobs[i].Profile, Queue: jobs[i].Queue, Class: jobs[i].Class, Model: jobs[i].Model, Timed: jobs[i].Deadline != 0})
 		}
 	}
 	file, err := os.Open(name)
