@@ -72,72 +72,104 @@ func ParseCluster(src []byte, name string) (Cluster, error) {
 		}
 		faults = append(faults, fmt.Errorf("%w: %s: %s: %s", ErrSetup, at, d.Summary, d.Detail))
 	}
-	body, written := (*hclsyntax.Body)(nil), false
+	body, native := (*hclsyntax.Body)(nil), false
 	if file != nil {
-		body, written = file.Body.(*hclsyntax.Body)
+		body, native = file.Body.(*hclsyntax.Body)
 	}
-	if !written || len(faults) > 0 && len(f.Nodes) == 0 {
+	if !native || len(faults) > 0 && len(f.Nodes) == 0 {
 		return Cluster{}, errors.Join(faults...)
 	}
 	c := Cluster{Levels: []string{model.LevelBlock, model.LevelRack}}
 	seen := map[string]bool{}
 	for i := range f.Nodes {
-		faults = append(faults, f.Nodes[i].check(name, seen, readable(body, i))...)
+		faults = append(faults, f.Nodes[i].check(written(body, i, name), seen)...)
 	}
 	if len(f.Nodes) == 0 {
 		faults = append(faults, fmt.Errorf("%w: %s: no nodes block: want one or more", ErrSetup, name))
 	}
-	if len(faults) == 0 {
-		for i := range f.Nodes {
-			f.Nodes[i].add(&c, i)
-		}
-		if c.GPUs > maxClusterGPUs {
-			faults = append(faults, fmt.Errorf("%w: %s: %d GPUs: want at most %d", ErrSetup, name, c.GPUs, maxClusterGPUs))
-		}
+	total := 0 // each count and number of GPUs is within bounds, or there is a fault
+	for i := range f.Nodes {
+		total += f.Nodes[i].Count * f.Nodes[i].GPUs
+	}
+	if len(faults) == 0 && total > maxClusterGPUs {
+		faults = append(faults, fmt.Errorf("%w: %s: %d GPUs: want at most %d", ErrSetup, name, total, maxClusterGPUs))
 	}
 	if len(faults) > 0 {
 		return Cluster{}, errors.Join(faults...)
 	}
+	for i := range f.Nodes {
+		f.Nodes[i].add(&c, i)
+	}
 	return c, nil
 }
 
-// readable says of a key of the i-th nodes block whether there is a value of the
-// right type: of any other one more was said already.
-func readable(body *hclsyntax.Body, i int) func(key string) bool {
-	want := map[string]cty.Type{"model": cty.String, "datacenter": cty.String, "mig": cty.String, "instances": cty.List(cty.String)}
-	var blocks []*hclsyntax.Block
-	for _, b := range body.Blocks {
-		if b.Type == "nodes" {
-			blocks = append(blocks, b)
-		}
-	}
-	return func(key string) bool {
-		if i >= len(blocks) {
-			return false
-		}
-		attr, there := blocks[i].Body.Attributes[key]
-		if !there {
-			return false
-		}
-		typ, known := want[key]
-		if !known {
-			typ = cty.Number
-		}
-		v, diags := attr.Expr.Value(nil)
-		if diags.HasErrors() {
-			return false
-		}
-		v, err := convert.Convert(v, typ)
-		return err == nil && !v.IsNull() && (typ != cty.Number || v.AsBigFloat().IsInt())
-	}
+// block is the text of a nodes block: where its keys are, and whether there is a value
+// of the right type in them.
+type block struct {
+	file string
+	text *hclsyntax.Block
 }
 
-func (f *fileNodes) check(name string, seen map[string]bool, readable func(key string) bool) (faults []error) {
+// written is the text of the i-th nodes block.
+func written(body *hclsyntax.Body, i int, file string) block {
+	for _, b := range body.Blocks {
+		if b.Type != "nodes" {
+			continue
+		}
+		if i == 0 {
+			return block{file, b}
+		}
+		i--
+	}
+	return block{file: file}
+}
+
+// at is where a fault of a key is.
+func (b *block) at(key string) string {
+	if b.text == nil {
+		return b.file
+	}
+	line := b.text.DefRange().Start.Line
+	if attr, there := b.text.Body.Attributes[key]; there {
+		line = attr.SrcRange.Start.Line
+	}
+	for _, inner := range slices.Backward(b.text.Body.Blocks) {
+		if inner.Type == key {
+			line = inner.DefRange().Start.Line // of the first
+		}
+	}
+	return fmt.Sprintf("%s:%d", b.file, line)
+}
+
+// readable reports whether a key has a value of the right type: of any other one more
+// was said already.
+func (b *block) readable(key string) bool {
+	want := map[string]cty.Type{"model": cty.String, "datacenter": cty.String, "mig": cty.String, "instances": cty.List(cty.String)}
+	if b.text == nil {
+		return false
+	}
+	attr, there := b.text.Body.Attributes[key]
+	if !there {
+		return false
+	}
+	typ, known := want[key]
+	if !known {
+		typ = cty.Number
+	}
+	v, diags := attr.Expr.Value(nil)
+	if diags.HasErrors() {
+		return false
+	}
+	v, err := convert.Convert(v, typ)
+	return err == nil && !v.IsNull() && (typ != cty.Number || v.AsBigFloat().IsInt())
+}
+
+func (f *fileNodes) check(text block, seen map[string]bool) (faults []error) {
 	add := func(key string, value any, allowed string) {
-		if key != keyName && key != keySharing && !readable(key) {
+		if key != keyName && key != keySharing && !text.readable(key) {
 			return
 		}
-		faults = append(faults, fmt.Errorf("%w: %s: nodes %q: %s is %v: want %s", ErrSetup, name, f.Name, key, value, allowed))
+		faults = append(faults, fmt.Errorf("%w: %s: nodes %q: %s is %v: want %s", ErrSetup, text.at(key), f.Name, key, value, allowed))
 	}
 	if f.Name == "" || seen[f.Name] {
 		add(keyName, fmt.Sprintf("%q", f.Name), "another for each block")

@@ -90,13 +90,21 @@ func TestFaultsOfAClusterFile(t *testing.T) {
 	if err == nil {
 		t.Fatal("it is accepted")
 	}
-	for _, want := range []string{"nodes \"a\": count is 0: want 1", "c.hcl:3", "\"H1000\": want one of A10", "c.hcl:5", "c.hcl:8", "nodes \"b\": gpus is 99: want 1 to 64", "\"model\" is required", "c.hcl:11"} {
+	for _, want := range []string{"c.hcl:2: nodes \"a\": count is 0: want 1", "c.hcl:3", "c.hcl:4: nodes \"a\": model is \"H1000\": want one of A10", "c.hcl:5", "c.hcl:8", "c.hcl:9: nodes \"b\": gpus is 99: want 1 to 64", "\"model\" is required", "c.hcl:11"} {
 		if n := strings.Count(err.Error(), want); n != 1 {
 			t.Errorf("%q is said %d times: want once\n%v", want, n, err)
 		}
 	}
 	if n := strings.Count(err.Error(), "\n") + 1; n != 8 {
 		t.Errorf("%d faults: want 8\n%v", n, err)
+	}
+}
+
+// A cluster that is too large is refused before it is made.
+func TestAClusterFileThatIsTooLarge(t *testing.T) {
+	_, err := ParseCluster([]byte("nodes \"a\" {\n  count = 1048576\n  gpus = 64\n  model = \"H100\"\n}\n"), "c.hcl")
+	if want := "c.hcl: 67108864 GPUs: want at most 1048576"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v: want %q", err, want)
 	}
 }
 

@@ -98,23 +98,23 @@ func (p openb) job(r *row) (Job, error) {
 }
 
 // sacct is Slurm's accounting: sacct --parsable2 with at least JobID, Submit,
-// AllocTRES or ReqTRES, and ElapsedRaw or Elapsed.
-type sacct struct{}
+// AllocTRES or ReqTRES, and ElapsedRaw or Elapsed. shards is how many of a GPU
+// gres/shard counts; 0: nobody has said.
+type sacct struct{ shards int }
 
 func (sacct) columns() []string { return []string{"JobID", "Submit"} }
 
 func (sacct) named() named { return named{"Submit", "Elapsed", "AllocTRES"} }
 
-func (sacct) job(r *row) (Job, error) {
+func (p sacct) job(r *row) (Job, error) {
 	id := strings.Clone(r.text("JobID"))
 	if strings.Contains(id, ".") {
 		return Job{}, leftOut("it is a step of a job")
 	}
 	j := Job{ID: id, Queue: strings.Clone(first(r, "Account", "Partition")), Model: strings.Clone(r.text("JobName"))}
-	tres := first(r, "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
-	j.GPUs = tresGPUs(tres)
-	if j.GPUs == 0 {
-		return j, leftOut("it has no GPU")
+	gpus := readTRES(first(r, "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"))
+	if err := gpus.ask(&j, p.shards); err != nil {
+		return j, err
 	}
 	var faults []error
 	at, err := time.Parse("2006-01-02T15:04:05", r.text("Submit"))
@@ -148,33 +148,6 @@ func first(r *row, names ...string) string {
 		}
 	}
 	return ""
-}
-
-// tresGPUs counts the GPUs of "cpu=4,gres/gpu:a100=8,gres/gpu=8" or "gpu:8". The
-// count of all GPUs goes before those of single models.
-func tresGPUs(text string) int {
-	all, models := 0, 0
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, ok := strings.Cut(part, "=")
-		if !ok { // the older form: gpu:8 or gpu:a100:8
-			if at := strings.LastIndexByte(part, ':'); at >= 0 {
-				name, value = part[:at], part[at+1:]
-			}
-		}
-		name = strings.TrimPrefix(name, "gres/")
-		n, err := strconv.Atoi(value)
-		switch {
-		case err != nil:
-		case name == "gpu":
-			all = n
-		case strings.HasPrefix(name, "gpu:"):
-			models += n
-		}
-	}
-	if all > 0 {
-		return all
-	}
-	return models
 }
 
 // slurmDuration reads [DD-]HH:MM:SS and MM:SS.

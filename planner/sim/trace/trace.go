@@ -92,7 +92,13 @@ type Options struct {
 	// Throughputs are the steps per second by "('TYPE', GPUS)", which the gavel
 	// format needs for durations.
 	Throughputs map[string]float64
+	// Shards is how many shards (gres/shard) a GPU has in Slurm's accounting, where the
+	// site has such; 0: jobs with shards are left out.
+	Shards int
 }
+
+// MaxShards is how many shards a GPU has at most.
+const MaxShards = 1 << 10
 
 // Report is what was read, and what was not.
 type Report struct {
@@ -237,7 +243,7 @@ func (o Options) parser() (parser, rune, error) {
 	case FormatOpenB:
 		return openb{unit}, ',', nil
 	case FormatSacct:
-		return sacct{}, '|', nil
+		return sacct{o.Shards}, '|', nil
 	case FormatCSV:
 		return own{unit}, ',', nil
 	case FormatTiresias:

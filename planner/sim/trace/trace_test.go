@@ -50,6 +50,21 @@ func TestFormats(t *testing.T) {
 			want:    []Job{{ID: "7", Submit: 1936785600 - 12*3600 + 12*3600, Duration: 86400 + 2*3600 + 3*60 + 4, GPUs: 8, Queue: "phys", Model: "train"}},
 			wantRep: Report{Rows: 4, Jobs: 1, Broken: 1, First: "line 5: Submit \"Unknown\": want a time such as 2031-05-17T12:00:00", Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}},
 		},
+		"Slurm's shards": {
+			o: Options{Format: "sacct", Shards: 4}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|cpu=1,gres/shard=1\n2|1970-01-01T00:00:07|60|gres/shard=4\n3|1970-01-01T00:00:07|60|gres/shard=5\n4|1970-01-01T00:00:07|60|gres/gpu=2,gres/shard=8\n5|1970-01-01T00:00:07|60|gres/mps=50\n6|1970-01-01T00:00:07|60|shard:3\n",
+			want:    []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1, Share: 0.25}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1}, {ID: "3", Submit: 7, Duration: 60, GPUs: 2}, {ID: "4", Submit: 7, Duration: 60, GPUs: 2}, {ID: "6", Submit: 7, Duration: 60, GPUs: 1, Share: 0.75}},
+			wantRep: Report{Rows: 6, Jobs: 5, Left: map[string]int{"it has a part of a GPU by MPS (gres/mps), which is not modelled": 1}},
+		},
+		"Slurm's shards of an unknown size": {
+			o: Options{Format: "sacct"}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/shard=1\n2|1970-01-01T00:00:07|60|gres/gpu=1\n",
+			want:    []Job{{ID: "2", Submit: 7, Duration: 60, GPUs: 1}},
+			wantRep: Report{Rows: 2, Jobs: 1, Left: map[string]int{"it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has": 1}},
+		},
+		"Slurm's MIG instances": {
+			o: Options{Format: "sacct"}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/gpu:a100_3g.20gb=1,gres/gpu=1\n2|1970-01-01T00:00:07|60|gpu:1g.10gb:1\n3|1970-01-01T00:00:07|60|gres/gpu:1g.5gb=2,gres/gpu=2\n4|1970-01-01T00:00:07|60|gres/gpu:h100=1,gres/gpu:h100_1g.10gb=1,gres/gpu=2\n5|1970-01-01T00:00:07|60|gres/gpu:nvidia_h100_80gb_hbm3_2g.20gb=1\n",
+			want:    []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1, Profile: "3g.20gb"}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1, Profile: "1g.10gb"}, {ID: "5", Submit: 7, Duration: 60, GPUs: 1, Profile: "2g.20gb"}},
+			wantRep: Report{Rows: 5, Jobs: 3, Left: map[string]int{"it has a MIG instance and more: a job has one, or whole GPUs": 2}},
+		},
 		"csv": {
 			o: Options{Format: "csv"}, text: "\ufeffgpus,job,submit_s,duration_s,min_gpus,max_gpus,deadline_s,class,queue,model\n8,a,0,60,4,16,90,finetune,org/team,bert\n1,,1,2,,,,,,\n",
 			want: []Job{{ID: "a", Duration: 60, GPUs: 8, Min: 4, Max: 16, Deadline: 90, Class: "finetune", Queue: "org/team", Model: "bert"}, {ID: "2", Submit: 1, Duration: 2, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 2},
@@ -294,6 +309,7 @@ func FuzzRead(f *testing.F) {
 	for _, format := range Formats() {
 		f.Add(format, []byte("job,submit_s,duration_s,gpus\na,0,5,1\n"))
 	}
+	f.Add("sacct", []byte("JobID|Submit|Elapsed|AllocTRES\n7|2031-05-17T12:00:00|1-02:03:04|gres/gpu:a100_1g.5gb=1,gres/shard=-3\n"))
 	f.Add("sacct", []byte("JobID|Submit|Elapsed|AllocTRES\n7|2031-05-17T12:00:00|1-02:03:04|gres/gpu=8\n"))
 	f.Fuzz(func(t *testing.T, format string, data []byte) {
 		jobs, rep, err := Read(bytes.NewReader(data), Options{Format: format, Throughputs: map[string]float64{"x": 1}})

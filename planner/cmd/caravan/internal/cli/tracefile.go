@@ -18,6 +18,7 @@ import (
 type traceFlags struct {
 	file, format, unit, throughputs string
 	strict                          bool
+	shards                          int
 }
 
 func (f *traceFlags) add(cmd *cobra.Command) {
@@ -29,6 +30,7 @@ func (f *traceFlags) addFormat(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.format, "format", trace.FormatCSV, "the trace's `form`: "+strings.Join(trace.Formats(), ", "))
 	cmd.Flags().StringVar(&f.unit, "time-unit", "s", "`unit` of the trace's times: s, ms, min")
 	cmd.Flags().StringVar(&f.throughputs, "throughputs", "", "`file` of throughputs for the gavel form (default simulation_throughputs.json.gz beside the trace)")
+	cmd.Flags().IntVar(&f.shards, "shards-per-gpu", 0, "in the sacct form, `number` of shards (gres/shard) that a GPU has; 0: jobs with shards are left out")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "stop at the first broken row; otherwise such rows are counted and left out")
 }
 
@@ -41,7 +43,10 @@ func (f *traceFlags) options() (trace.Options, error) {
 	if !known {
 		return trace.Options{}, usage("--time-unit %q: want s, ms or min", f.unit)
 	}
-	o := trace.Options{Format: f.format, Unit: unit, Strict: f.strict}
+	if f.shards < 0 || f.shards > trace.MaxShards {
+		return trace.Options{}, usage("--shards-per-gpu %d: want 0 (jobs with shards are left out) to %d", f.shards, trace.MaxShards)
+	}
+	o := trace.Options{Format: f.format, Unit: unit, Strict: f.strict, Shards: f.shards}
 	if f.format != trace.FormatGavel {
 		return o, nil
 	}
