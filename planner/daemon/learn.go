@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,41 +10,35 @@ import (
 	"github.com/caravan-sched/caravan/planner/apply"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	known "github.com/caravan-sched/caravan/planner/history"
-	"github.com/caravan-sched/caravan/planner/record"
 )
 
 // learner is what is known of jobs that have ended. The planner that leads adds
 // to it and writes it down; the others read what was written when they begin to
 // lead.
 type learner struct {
-	store documents
-
 	mu   sync.Mutex
-	book known.Book
-	// loaded: book continues what is stored, with that index.
-	loaded bool
-	index  uint64
-	// fresh: something was added since it was written.
-	fresh bool
-	saved time.Time
+	kept kept[known.Book]
 }
 
-// historyNames are the names of the document that it is kept in.
-var historyNames = []string{"jobs", "ended"}
+// keepHistory keeps what is known of jobs that have ended.
+func keepHistory(store documents) kept[known.Book] {
+	return kept[known.Book]{store: store, names: []string{"jobs", "ended"}, about: "what is known of jobs that have ended",
+		every: saveEvery, encode: (*known.Book).Encode, decode: known.Decode}
+}
 
 // ended adds a job that has ended.
 func (l *learner) ended(e apply.Ending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.book.Add(known.Ended{Job: e.Job, Ran: e.Service.Ran, GPUSeconds: e.Service.GPUSeconds, Completed: e.Completed, At: e.At})
-	l.fresh = true
+	l.kept.is.Add(known.Ended{Job: e.Job, Ran: e.Service.Ran, GPUSeconds: e.Service.GPUSeconds, Completed: e.Completed, At: e.At})
+	l.kept.fresh = true
 }
 
 // predict notes how long others like a job have run.
 func (l *learner) predict(j *model.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p, found := l.book.Predict(j); found {
+	if p, found := l.kept.is.Predict(j); found {
 		j.Estimate, j.EstimateSpread, j.EstimateRuns = p.Median, p.Spread, p.Runs
 	}
 }
@@ -54,14 +47,14 @@ func (l *learner) predict(j *model.Job) {
 func (l *learner) past() model.History {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return model.History{Demands: slices.Clone(l.book.Demands)}
+	return model.History{Demands: slices.Clone(l.kept.is.Demands)}
 }
 
 // accuracy says how far predictions were off lately; "" if there were none.
 func (l *learner) accuracy() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	part, of := l.book.Error()
+	part, of := l.kept.is.Error()
 	if of == 0 {
 		return ""
 	}
@@ -72,47 +65,20 @@ func (l *learner) accuracy() string {
 func (l *learner) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.loaded = false
+	l.kept.forget()
 }
 
-// load reads what another planner, or this one, has left. What is damaged is
-// learned anew.
+// load reads what another planner, or this one, has left.
 func (l *learner) load(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.loaded {
-		return nil
-	}
-	doc, err := l.store.Get(ctx, historyNames...)
-	l.book, l.index, l.fresh = known.Book{}, doc.Index, false
-	switch {
-	case err == nil:
-		if book, err := known.Decode(doc.JSON); err == nil {
-			l.book = *book
-		}
-	case !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrDamaged):
-		return fmt.Errorf("read what is known of jobs that have ended: %w", err)
-	}
-	l.loaded = true
-	return nil
+	_, err := l.kept.load(ctx)
+	return err
 }
 
 // save writes what was added, if that is due.
 func (l *learner) save(ctx context.Context, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.loaded || !l.fresh || now.Sub(l.saved) < saveEvery {
-		return nil
-	}
-	doc, err := l.book.Encode()
-	if err != nil {
-		return err
-	}
-	index, err := l.store.Put(ctx, l.index, doc, historyNames...)
-	if err != nil {
-		l.loaded = false // somebody else has written it
-		return fmt.Errorf("write what is known of jobs that have ended: %w", err)
-	}
-	l.index, l.saved, l.fresh = index, now, false
-	return nil
+	return l.kept.save(ctx, now)
 }

@@ -25,7 +25,7 @@ func ending(id string, minutes int) apply.Ending {
 func TestLearner(t *testing.T) {
 	ctx, at := context.Background(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	store := &fakeUsage{}
-	l := &learner{store: store}
+	l := &learner{kept: keepHistory(store)}
 	if err := errors.Join(l.load(ctx), l.save(ctx, at)); err != nil || store.writes != 0 {
 		t.Fatalf("nothing is known, %d writes: %v", store.writes, err)
 	}
@@ -44,7 +44,7 @@ func TestLearner(t *testing.T) {
 	if err := l.save(ctx, at.Add(time.Hour)); err != nil || store.writes != 2 {
 		t.Errorf("%d writes, want 2: %v", store.writes, err)
 	}
-	next := &learner{store: store}
+	next := &learner{kept: keepHistory(store)}
 	if err := next.load(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +79,11 @@ func TestLearner(t *testing.T) {
 
 func TestLearnerTroubles(t *testing.T) {
 	ctx, away := context.Background(), errors.New("away")
-	if err := (&learner{store: &fakeUsage{fail: away}}).load(ctx); !errors.Is(err, away) {
+	if err := (&learner{kept: keepHistory(&fakeUsage{fail: away})}).load(ctx); !errors.Is(err, away) {
 		t.Errorf("Nomad is away: %v", err)
 	}
 	for name, f := range map[string]*fakeUsage{"damaged": {index: 3, fail: record.ErrDamaged}, "no JSON": {index: 3, doc: []byte("{")}} {
-		l := &learner{store: f}
+		l := &learner{kept: keepHistory(f)}
 		if err := l.load(ctx); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

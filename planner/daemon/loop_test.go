@@ -180,7 +180,7 @@ func testDaemon(t *testing.T, jobs ...observe.Managed) (*Daemon, fakes) {
 	f := fakes{&fakeObserver{view: viewOf(jobs...)}, &fakeCarrier{}, &fakeLock{}, new(fakeDocuments)}
 	d := &Daemon{
 		cfg: config.Default(), log: hclog.NewNullLogger(), now: time.Now,
-		settings: settings{store: &fakeUsage{}, file: config.Default()}, learner: learner{store: &fakeUsage{}}, speeds: speeds{store: new(fakeTallies)}, sharing: sharing{store: &fakeUsage{}}, bursts: bursts{store: &fakeUsage{}}, observe: f.observer, carry: f.carrier, lock: f.lock, decide: waitAll,
+		settings: settings{store: &fakeUsage{}, file: config.Default()}, learner: learner{kept: keepHistory(&fakeUsage{})}, speeds: speeds{store: new(fakeTallies)}, sharing: sharing{kept: keepSharing(&fakeUsage{})}, bursts: bursts{store: &fakeUsage{}}, observe: f.observer, carry: f.carrier, lock: f.lock, decide: waitAll,
 		decisions: newDecisions(), metrics: newMetrics(), wake: make(chan struct{}, 1),
 	}
 	d.barrier = barrier.NewService(barrier.Options{Documents: f.documents, Now: d.now})

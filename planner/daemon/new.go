@@ -82,10 +82,10 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 func (d *Daemon) setUpState(client *api.Client) {
 	ns := d.cfg.State.Namespace
 	d.lock = &variableLock{client: client, namespace: ns}
-	d.queues.store = record.NewDocuments(client, ns, "usage")
+	d.queues.kept = keepUsage(record.NewDocuments(client, ns, "usage"))
 	d.speeds.store = record.NewDocuments(client, ns, "speeds")
-	d.sharing.store, d.sharing.stats = record.NewDocuments(client, ns, "sharing"), allocStats(client)
-	d.learner.store = record.NewDocuments(client, ns, "history")
+	d.sharing.kept, d.sharing.stats = keepSharing(record.NewDocuments(client, ns, "sharing")), allocStats(client)
+	d.learner.kept = keepHistory(record.NewDocuments(client, ns, "history"))
 	d.settings.store = record.NewDocuments(client, ns, "settings")
 	d.bursts.store = record.NewDocuments(client, ns, "purchases")
 }

@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,14 +11,11 @@ import (
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	known "github.com/caravan-sched/caravan/planner/history"
-	"github.com/caravan-sched/caravan/planner/record"
 )
 
 // queues are the queues as configured, how they stood after the last plan, and
 // what they have used.
 type queues struct {
-	store documents
-
 	mu       sync.Mutex
 	list     []model.Queue
 	halfLife time.Duration
@@ -29,25 +24,18 @@ type queues struct {
 	apart []model.Reservation
 	uses  []model.ReservationUse
 	stand []model.QueueUse
-	past  known.Queues
-	// loaded: past continues what is stored, with that index.
-	loaded bool
-	index  uint64
-	saved  time.Time
+	kept  kept[known.Queues]
 }
 
-// documents keeps the usage.
-type documents interface {
-	Get(ctx context.Context, names ...string) (record.Document, error)
-	Put(ctx context.Context, index uint64, doc []byte, names ...string) (uint64, error)
+// keepUsage keeps what queues have used.
+func keepUsage(store documents) kept[known.Queues] {
+	return kept[known.Queues]{store: store, names: []string{"queues", "usage"}, about: "what queues have used", every: saveEvery,
+		encode: func(q *known.Queues) ([]byte, error) { return json.Marshal(q) },
+		decode: func(doc []byte) (*known.Queues, error) {
+			q := new(known.Queues)
+			return q, json.Unmarshal(doc, q)
+		}}
 }
-
-// The names of the document that the usage is kept in.
-var usageNames = []string{"queues", "usage"}
-
-// saveEvery is how seldom the usage is written: losing so little of the past
-// changes nothing.
-const saveEvery = time.Minute
 
 // configure takes queues and policy; the past stays.
 func (q *queues) configure(c *config.Config) {
@@ -78,7 +66,7 @@ func (q *queues) at(now time.Time) []model.Queue {
 	if len(q.list) == 0 {
 		return nil
 	}
-	return q.past.With(q.list, now, q.halfLife)
+	return q.kept.is.With(q.list, now, q.halfLife)
 }
 
 // standing is how the queues stand.
@@ -92,28 +80,18 @@ func (q *queues) standing() []model.QueueUse {
 func (q *queues) forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.loaded = false
+	q.kept.forget()
 }
 
 // load reads the past that another planner, or this one, has left.
 func (q *queues) load(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.loaded || len(q.list) == 0 {
+	if len(q.list) == 0 {
 		return nil
 	}
-	doc, err := q.store.Get(ctx, usageNames...)
-	q.past, q.index = known.Queues{}, doc.Index
-	switch {
-	case err == nil:
-		if err := json.Unmarshal(doc.JSON, &q.past); err != nil {
-			q.past = known.Queues{}
-		}
-	case !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrDamaged):
-		return fmt.Errorf("read what queues have used: %w", err)
-	}
-	q.loaded = true
-	return nil
+	_, err := q.kept.load(ctx)
+	return err
 }
 
 // note takes in how the queues stand after a plan, and writes the past where
@@ -125,20 +103,9 @@ func (q *queues) note(ctx context.Context, now time.Time, stand []model.QueueUse
 	if len(q.list) == 0 {
 		return nil
 	}
-	next := q.past.Note(now, q.halfLife, stand)
-	q.past = next
-	if !write || !q.loaded || now.Sub(q.saved) < saveEvery || q.halfLife <= 0 {
+	q.kept.is, q.kept.fresh = q.kept.is.Note(now, q.halfLife, stand), true
+	if !write || q.halfLife <= 0 {
 		return nil
 	}
-	doc, err := json.Marshal(next)
-	if err != nil {
-		return fmt.Errorf("write what queues have used: %w", err)
-	}
-	index, err := q.store.Put(ctx, q.index, doc, usageNames...)
-	if err != nil {
-		q.loaded = false // somebody else has written it
-		return fmt.Errorf("write what queues have used: %w", err)
-	}
-	q.index, q.saved = index, now
-	return nil
+	return q.kept.save(ctx, now)
 }

@@ -54,7 +54,7 @@ func pastOf(q *queues, now time.Time) float64 { return q.at(now)[0].History["gpu
 func TestUsageOfQueues(t *testing.T) {
 	store := &fakeUsage{}
 	cfg := &config.Config{Queues: []model.Queue{{Path: "a"}}, Policy: config.Policy{HalfLife: time.Hour}}
-	q := &queues{store: store}
+	q := &queues{kept: keepUsage(store)}
 	q.configure(cfg)
 	ctx, at := context.Background(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	step := func(q *queues, after time.Duration, used int, want float64) {
@@ -78,7 +78,7 @@ func TestUsageOfQueues(t *testing.T) {
 	if store.writes != 4 {
 		t.Errorf("%d writes, want 4", store.writes)
 	}
-	next := &queues{store: store}
+	next := &queues{kept: keepUsage(store)}
 	next.configure(cfg)
 	step(next, time.Hour, 0, 1.5)
 	// The first one has lost the leadership, and does not write over it.
@@ -98,7 +98,7 @@ func TestUsageOfQueues(t *testing.T) {
 func TestUsageOfQueuesTroubles(t *testing.T) {
 	ctx, at := context.Background(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	with := func(f *fakeUsage) *queues {
-		q := &queues{store: f}
+		q := &queues{kept: keepUsage(f)}
 		q.configure(&config.Config{Queues: []model.Queue{{Path: "a"}}, Policy: config.Policy{HalfLife: time.Hour}})
 		return q
 	}
@@ -132,7 +132,7 @@ func TestUsageOfQueuesTroubles(t *testing.T) {
 
 // A reload changes policy and queues, and keeps the past.
 func TestReloadOfQueues(t *testing.T) {
-	q := &queues{store: &fakeUsage{}}
+	q := &queues{kept: keepUsage(&fakeUsage{})}
 	cfg := config.Default()
 	cfg.Queues = []model.Queue{{Path: "a"}}
 	q.configure(&cfg)

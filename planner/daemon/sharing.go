@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
-	"github.com/caravan-sched/caravan/planner/record"
 	used "github.com/caravan-sched/caravan/planner/usage"
 )
 
@@ -21,17 +19,12 @@ import (
 // planner that leads asks the nodes for the statistics of those, and of nothing
 // else; it keeps what it has learned where another planner finds it.
 type sharing struct {
-	store documents
 	// stats asks for an allocation's statistics, in a region of a federation or, for
 	// "", in the planner's own.
 	stats func(ctx context.Context, region, alloc string) (*api.AllocResourceUsage, error)
 
-	mu     sync.Mutex
-	loaded bool
-	book   used.Book
-	index  uint64
-	fresh  bool
-	saved  time.Time
+	mu   sync.Mutex
+	kept kept[used.Book]
 	// runs are the tasks that run, by allocation, and shown what the snapshot was
 	// told of jobs.
 	runs  map[string]*sharedRun
@@ -64,8 +57,11 @@ const (
 	tellEvery = 5 * time.Minute
 )
 
-// sharingNames are the names of the document that it is kept in.
-var sharingNames = []string{"shared", "jobs"}
+// keepSharing keeps what is known of shared GPUs.
+func keepSharing(store documents) kept[used.Book] {
+	return kept[used.Book]{store: store, names: []string{"shared", "jobs"}, about: "what is known of shared GPUs",
+		every: saveEvery, encode: (*used.Book).Encode, decode: used.Decode}
+}
 
 // sliceHeld is a task of a managed job on a shared GPU.
 type sliceHeld struct {
@@ -245,7 +241,7 @@ func deviceStats(u *api.AllocResourceUsage, id string) *api.DeviceStats {
 func (s *sharing) take(h sliceHeld, sample used.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.loaded {
+	if !s.kept.loaded {
 		return
 	}
 	r := s.runs[h.alloc]
@@ -261,7 +257,7 @@ func (s *sharing) take(h sliceHeld, sample used.Sample) {
 func (s *sharing) learn(v *observe.View, now time.Time) *observe.View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.loaded || len(s.runs) == 0 && len(s.book.Kinds) == 0 {
+	if !s.kept.loaded || len(s.runs) == 0 && len(s.kept.is.Kinds) == 0 {
 		return v
 	}
 	here := map[string]bool{}
@@ -274,7 +270,7 @@ func (s *sharing) learn(v *observe.View, now time.Time) *observe.View {
 			runs[r.job] = append(runs[r.job], &r.Run)
 			continue
 		}
-		s.fresh = s.book.End(r.kind, &r.Run, now) || s.fresh
+		s.kept.fresh = s.kept.is.End(r.kind, &r.Run, now) || s.kept.fresh
 		delete(s.runs, alloc)
 	}
 	out, snap := *v, *v.Snapshot
@@ -287,7 +283,7 @@ func (s *sharing) learn(v *observe.View, now time.Time) *observe.View {
 		if !mayShare(j) {
 			continue
 		}
-		if is := s.book.Expect(shareKind(j), runs[key]...); is != nil {
+		if is := s.kept.is.Expect(shareKind(j), runs[key]...); is != nil {
 			j.Usage, changed = s.tell(shown, key, is, now), true
 		}
 	}
@@ -320,46 +316,24 @@ func mayShare(j *model.Job) bool {
 func (s *sharing) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loaded, s.runs, s.shown = false, nil, nil
+	s.kept.forget()
+	s.runs, s.shown = nil, nil
 }
 
 // load reads what another planner, or this one, has left.
 func (s *sharing) load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.loaded {
-		return nil
+	anew, err := s.kept.load(ctx)
+	if anew {
+		s.runs, s.shown = map[string]*sharedRun{}, map[jobKey]shownUsage{}
 	}
-	doc, err := s.store.Get(ctx, sharingNames...)
-	s.book, s.index, s.fresh = used.Book{}, doc.Index, false
-	switch {
-	case err == nil:
-		if book, err := used.Decode(doc.JSON); err == nil {
-			s.book = *book
-		}
-	case !errors.Is(err, record.ErrNotFound) && !errors.Is(err, record.ErrDamaged):
-		return fmt.Errorf("read what is known of shared GPUs: %w", err)
-	}
-	s.loaded, s.runs, s.shown = true, map[string]*sharedRun{}, map[jobKey]shownUsage{}
-	return nil
+	return err
 }
 
 // save writes what was learned, if that is due.
 func (s *sharing) save(ctx context.Context, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.loaded || !s.fresh || now.Sub(s.saved) < saveEvery {
-		return nil
-	}
-	doc, err := s.book.Encode()
-	if err != nil {
-		return err
-	}
-	index, err := s.store.Put(ctx, s.index, doc, sharingNames...)
-	if err != nil {
-		s.loaded = false // somebody else has written it
-		return fmt.Errorf("write what is known of shared GPUs: %w", err)
-	}
-	s.index, s.saved, s.fresh = index, now, false
-	return nil
+	return s.kept.save(ctx, now)
 }

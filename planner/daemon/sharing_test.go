@@ -53,7 +53,7 @@ func TestSharing(t *testing.T) {
 	store, at := &fakeUsage{}, time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
 	asked := map[string]int{}
-	s := &sharing{store: store, stats: func(_ context.Context, _, alloc string) (*api.AllocResourceUsage, error) {
+	s := &sharing{kept: keepSharing(store), stats: func(_ context.Context, _, alloc string) (*api.AllocResourceUsage, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[alloc]++
@@ -99,7 +99,7 @@ func TestSharing(t *testing.T) {
 	if err := errors.Join(s.save(t.Context(), at), s.save(t.Context(), at)); err != nil || store.writes != 1 {
 		t.Errorf("%d writes: %v", store.writes, err)
 	}
-	next := &sharing{store: store}
+	next := &sharing{kept: keepSharing(store)}
 	if err := next.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestSharing(t *testing.T) {
 // A decision is not made anew for each sample.
 func TestSharingTellsTheSame(t *testing.T) {
 	at, busy := time.Date(2031, 5, 17, 12, 0, 0, 0, time.UTC), int64(40)
-	s := &sharing{store: &fakeUsage{}, stats: func(context.Context, string, string) (*api.AllocResourceUsage, error) {
+	s := &sharing{kept: keepSharing(&fakeUsage{}), stats: func(context.Context, string, string) (*api.AllocResourceUsage, error) {
 		return statistics("G::0", map[string]int64{"Slice memory": 1000, "Slice utilization": busy}), nil
 	}}
 	if err := s.load(t.Context()); err != nil {

@@ -34,9 +34,8 @@ type speeds struct {
 
 // tallies keeps what is learned, a document for each kind of job.
 type tallies interface {
+	documents
 	List(ctx context.Context) ([]record.Document, error)
-	Get(ctx context.Context, names ...string) (record.Document, error)
-	Put(ctx context.Context, index uint64, doc []byte, names ...string) (uint64, error)
 	Delete(ctx context.Context, names ...string) error
 }
 
@@ -45,19 +44,40 @@ type kind struct{ namespace, name string }
 
 func kindOf(j *model.Job) kind { return kind{j.Namespace, gangspec.Recurring(j.ID)} }
 
-// learned is what is known of a kind; the rest is about keeping it.
-type learned struct {
+// tallied is what is kept of a kind.
+type tallied struct {
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
 	At        time.Time   `json:"at"` // of the last measurement
 	Tally     speed.Tally `json:"tally"`
+}
 
-	index uint64
+// learned is what is known of a kind.
+type learned struct {
+	kept kept[tallied]
 	// samples is what was shown last, and version counts how often that changed.
 	samples []model.SpeedSample
 	version int
-	unsaved bool
-	saved   time.Time
+}
+
+// keep is for a kind of which nothing is stored yet. What this planner measures is as
+// good as what another one did.
+func (s *speeds) keep(k kind) *learned {
+	return &learned{kept: kept[tallied]{store: s.store, names: []string{k.namespace, k.name}, about: "what is known of speeds",
+		every: learnEvery, encode: func(t *tallied) ([]byte, error) { return json.Marshal(t) }, decode: decodeTallied,
+		wins: true, is: tallied{Namespace: k.namespace, Name: k.name}, loaded: true}}
+}
+
+func decodeTallied(doc []byte) (*tallied, error) {
+	t := new(tallied)
+	if err := json.Unmarshal(doc, t); err != nil {
+		return nil, fmt.Errorf("decode what is known of speeds: %w", err)
+	}
+	if t.Name == "" {
+		return nil, errors.New("decode what is known of speeds: it names no job")
+	}
+	t.Tally.Clean()
+	return t, nil
 }
 
 // shownSpeed is what a snapshot was given of a job. As long as nothing changes it
@@ -100,13 +120,14 @@ func (s *speeds) load(ctx context.Context) error {
 	}
 	s.kinds, s.meters, s.shown = map[kind]*learned{}, map[jobKey]*meter{}, map[jobKey]shownSpeed{}
 	for _, doc := range docs {
-		l := &learned{index: doc.Index}
-		if json.Unmarshal(doc.JSON, l) != nil || l.Name == "" {
+		is, err := decodeTallied(doc.JSON)
+		if err != nil {
 			continue // it is written anew when something is learned
 		}
-		l.Tally.Clean()
-		l.samples = l.Tally.Samples()
-		s.kinds[kind{l.Namespace, l.Name}] = l
+		k := kind{is.Namespace, is.Name}
+		l := s.keep(k)
+		l.kept.is, l.kept.index, l.samples = *is, doc.Index, is.Tally.Samples()
+		s.kinds[k] = l
 	}
 	s.loaded = true
 	return nil
@@ -132,7 +153,7 @@ func (s *speeds) learn(v *observe.View, works map[string]barrier.Work, now time.
 	for i := range snap.Jobs {
 		j := &snap.Jobs[i]
 		l := s.kinds[kindOf(j)]
-		if l == nil || len(l.Tally.Configs) == 0 {
+		if l == nil || len(l.kept.is.Tally.Configs) == 0 {
 			continue
 		}
 		key := jobKey{j.Namespace, j.ID}
@@ -176,7 +197,7 @@ func (b backend) Speed(namespace, job string) *httpapi.Speed {
 
 // with is what is known of a job that declares so much itself.
 func (l *learned) with(declared *model.Speed) *model.Speed {
-	out := &model.Speed{Unit: l.Tally.Unit, Samples: slices.Clone(l.samples), NoiseScale: l.Tally.NoiseScale}
+	out := &model.Speed{Unit: l.kept.is.Tally.Unit, Samples: slices.Clone(l.samples), NoiseScale: l.kept.is.Tally.NoiseScale}
 	if declared != nil {
 		out.Declared = declared.Declared
 	}
@@ -247,14 +268,15 @@ func measurable(m *observe.Managed, works map[string]barrier.Work) []string {
 func (s *speeds) take(k kind, m speed.Measured, now time.Time) {
 	l := s.kinds[k]
 	if l == nil {
-		l = &learned{Namespace: k.namespace, Name: k.name}
+		l = s.keep(k)
 	}
-	if !l.Tally.Add(m) {
+	tally := &l.kept.is.Tally
+	if !tally.Add(m) {
 		return
 	}
 	s.kinds[k] = l
-	l.At, l.unsaved = now, true
-	if samples := l.Tally.Samples(); !samePace(l.samples, samples) {
+	l.kept.is.At, l.kept.fresh = now, true
+	if samples := tally.Samples(); !samePace(l.samples, samples) {
 		l.samples = samples
 		l.version++
 	}
@@ -291,49 +313,29 @@ func (s *speeds) save(ctx context.Context, now time.Time) error {
 	}
 	var due []*learned
 	for _, l := range s.kinds {
-		if l.unsaved && now.Sub(l.saved) >= learnEvery {
+		if l.kept.due(now) {
 			due = append(due, l)
 		}
 	}
-	slices.SortFunc(due, func(a, b *learned) int { return a.At.Compare(b.At) })
+	slices.SortFunc(due, longestAgo)
 	var faults []error
 	for _, l := range due[:min(len(due), maxSaves)] {
-		if err := s.put(ctx, l, now); err != nil {
+		if _, err := l.kept.load(ctx); err != nil { // after a conflict
+			faults = append(faults, err)
+			continue
+		}
+		if err := l.kept.save(ctx, now); err != nil {
 			faults = append(faults, err)
 		}
 	}
 	if err := s.dropOldest(ctx); err != nil {
-		faults = append(faults, err)
+		faults = append(faults, fmt.Errorf("forget what is known of speeds: %w", err))
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("write what is known of speeds: %w", err)
-	}
-	return nil
+	return errors.Join(faults...)
 }
 
-func (s *speeds) put(ctx context.Context, l *learned, now time.Time) error {
-	doc, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	index, err := s.store.Put(ctx, l.index, doc, l.Namespace, l.Name)
-	if errors.Is(err, record.ErrConflict) {
-		// Somebody else has written it. What this planner measures is as good, and
-		// goes over it the next time.
-		theirs, found := s.store.Get(ctx, l.Namespace, l.Name)
-		if found == nil || errors.Is(found, record.ErrDamaged) {
-			l.index = theirs.Index
-		} else if errors.Is(found, record.ErrNotFound) {
-			l.index = 0
-		}
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	l.index, l.saved, l.unsaved = index, now, false
-	return nil
-}
+// longestAgo has those first that were measured longest ago.
+func longestAgo(a, b *learned) int { return a.kept.is.At.Compare(b.kept.is.At) }
 
 // dropOldest forgets the kinds that nothing was learned of for longest, if there
 // are too many.
@@ -345,14 +347,14 @@ func (s *speeds) dropOldest(ctx context.Context) error {
 	for _, l := range s.kinds {
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b *learned) int { return a.At.Compare(b.At) })
+	slices.SortFunc(all, longestAgo)
 	for _, l := range all[:min(len(all)-maxKinds, maxSaves)] {
-		if l.index != 0 {
-			if err := s.store.Delete(ctx, l.Namespace, l.Name); err != nil {
+		if l.kept.index != 0 {
+			if err := s.store.Delete(ctx, l.kept.names...); err != nil {
 				return err
 			}
 		}
-		delete(s.kinds, kind{l.Namespace, l.Name})
+		delete(s.kinds, kind{l.kept.is.Namespace, l.kept.is.Name})
 	}
 	return nil
 }

@@ -256,7 +256,8 @@ func TestSpeedsAreKept(t *testing.T) {
 	store.fail = nil
 	for i := range maxKinds + 3 {
 		k := kind{"ml", fmt.Sprint("job", i)}
-		r.speeds.kinds[k] = &learned{Namespace: k.namespace, Name: k.name, At: r.now.Add(-time.Duration(i) * time.Second)}
+		r.speeds.kinds[k] = r.speeds.keep(k)
+		r.speeds.kinds[k].kept.is.At = r.now.Add(-time.Duration(i) * time.Second)
 	}
 	if err := r.speeds.save(ctx, r.now); err != nil || len(r.speeds.kinds) != maxKinds {
 		t.Errorf("%d kinds, %v", len(r.speeds.kinds), err)
