@@ -10,12 +10,11 @@ import (
 
 // The bounds of policy.elastic, policy.replace and policy.spares.
 const (
-	minInterval    = time.Second
-	maxInterval    = 24 * time.Hour
-	maxGrowths     = 100000
-	maxMinimalGain = 10.0
-	maxKeepFor     = 24 * time.Hour
-	maxSpares      = 1000
+	minInterval = time.Second
+	maxInterval = 24 * time.Hour
+	maxGrowths  = 100000
+	maxKeepFor  = 24 * time.Hour
+	maxSpares   = 1000
 )
 
 // defaultElastic lets gangs grow that ask for it: whoever sets caravan_max has
@@ -39,8 +38,8 @@ func (l *loader) checkElastic(e queue.Elastic) {
 	if e.MaxPerHour < 1 || e.MaxPerHour > maxGrowths {
 		l.fault("policy.elastic.max_per_hour", e.MaxPerHour, fmt.Sprintf("want 1 to %d; to let no gang grow, set policy.elastic.enabled to false", maxGrowths))
 	}
-	if !(e.MinGain > 0 && e.MinGain <= maxMinimalGain) {
-		l.fault("policy.elastic.min_gain", e.MinGain, fmt.Sprintf("want more than 0, at most %g: 0.05 is 5 %% faster", maxMinimalGain))
+	if !(e.MinGain > 0 && e.MinGain <= queue.MaxMinGain) {
+		l.fault("policy.elastic.min_gain", e.MinGain, fmt.Sprintf("want more than 0, at most %g: 0.05 is 5 %% faster; to let no gang grow, set policy.elastic.enabled to false", queue.MaxMinGain))
 	}
 }
 

@@ -29,6 +29,10 @@ const (
 	DefaultMinGain     = 0.05
 )
 
+// MaxMinGain is the largest MinGain: twice as fast. What is more lets hardly any gang
+// grow.
+const MaxMinGain = 1.0
+
 // Validate reports every fault.
 func (e Elastic) Validate() error {
 	var faults []error
@@ -38,8 +42,8 @@ func (e Elastic) Validate() error {
 	if e.MaxPerHour < 0 {
 		faults = append(faults, fmt.Errorf("%w: elastic max_per_hour %d: want 0 or more", ErrPolicy, e.MaxPerHour))
 	}
-	if !(e.MinGain >= 0) {
-		faults = append(faults, fmt.Errorf("%w: elastic min_gain %v: want 0 or more", ErrPolicy, e.MinGain))
+	if !(e.MinGain >= 0 && e.MinGain <= MaxMinGain) {
+		faults = append(faults, fmt.Errorf("%w: elastic min_gain %v: want 0 to %g: %g is %g %% faster", ErrPolicy, e.MinGain, MaxMinGain, DefaultMinGain, 100*DefaultMinGain))
 	}
 	return errors.Join(faults...)
 }
