@@ -152,10 +152,20 @@ func (l *Ledger) Check(h Home, amount Vector, never bool) *Refusal {
 		used, kept, limit := l.at(&l.used, at), l.at(&l.kept, at), l.tree.nodes[at].limit
 		for i, n := range amount {
 			if n > 0 && limit[i] >= 0 && used[i]+kept[i]+n > limit[i] {
-				return &Refusal{tree: l.tree, node: at, dim: i, used: used[i], kept: kept[i], most: limit[i], amount: n}
+				r := &Refusal{tree: l.tree, node: at, dim: i, used: used[i], kept: kept[i], most: limit[i], amount: n}
+				if not := l.checkNever(h, amount, never); r.Ever() && not != nil && !not.Ever() {
+					return not // what is given back does not help
+				}
+				return r
 			}
 		}
 	}
+	return l.checkNever(h, amount, never)
+}
+
+// checkNever says whether what is never to be preempted is beyond what is granted to
+// that.
+func (l *Ledger) checkNever(h Home, amount Vector, never bool) *Refusal {
 	if !never {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,6 +101,40 @@ func TestLedger(t *testing.T) {
 			l.Charge(h, ask, tt.ask.never)
 			if got := l.Borrowed(h, ask); got != tt.borrows {
 				t.Errorf("borrows %d, want %d", got, tt.borrows)
+			}
+		})
+	}
+}
+
+// A job that is never to be preempted is told so, and not of a limit, where it could
+// not start even if its queue gave everything back; nothing is kept for it then.
+func TestNeverBeyondTheGuarantee(t *testing.T) {
+	tests := map[string]struct {
+		queue      model.Queue
+		used, asks int
+		want       string
+	}{
+		"nothing is guaranteed": {model.Queue{Path: "q", Borrow: gpus(2)}, 2, 1,
+			"asks never to be preempted, which queue q grants within its guarantee only, and of that 0 of 0 GPUs are held so; it needs 1; set another caravan_preempt, or have the guarantee raised"},
+		"the guarantee is too small": {model.Queue{Path: "q", Guarantee: gpus(2), Borrow: gpus(4)}, 4, 3,
+			"asks never to be preempted, which queue q grants within its guarantee only, and of that 0 of 2 GPUs are held so; it needs 3; set another caravan_preempt, or have the guarantee raised"},
+		"the guarantee is enough": {model.Queue{Path: "q", Guarantee: gpus(2), Borrow: gpus(2)}, 4, 2,
+			"queue q uses 2 of 2 GPUs guaranteed, borrows 2 of 2; the job needs 2; it can start when 2 are given back"},
+		"the limit is too small": {model.Queue{Path: "q", Guarantee: gpus(2), Borrow: gpus(2)}, 4, 5,
+			"queue q uses 2 of 2 GPUs guaranteed, borrows 2 of 2; the job needs 5; it never may have so many: ask for fewer, or have the limit raised"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tree := NewTree([]model.Queue{tt.queue}, nil)
+			l, h := NewLedger(tree), tree.HomeOf(&model.Job{Queue: "q"})
+			l.Charge(h, tree.Amount(tt.used, 0, 0), false)
+			ask := tree.Amount(tt.asks, 0, 0)
+			r := l.Check(h, ask, true)
+			if diff := cmp.Diff(tt.want, fmt.Sprint(r)); diff != "" {
+				t.Fatalf("refusal (-want +got):\n%s", diff)
+			}
+			if l.Keep(h, r, ask); r.never && l.at(&l.kept, h.queue)[dimGPU] != 0 {
+				t.Error("GPUs are kept for a job that never can have them")
 			}
 		})
 	}
