@@ -179,6 +179,24 @@ func (g *gang) regionsWanted() string {
 	return fmt.Sprintf("; it may go to the regions %s: this is said of %s", strings.Join(names, ", "), g.options[g.at].to.name)
 }
 
+// dataNowhere says which of the data sets that a job reads no region has.
+func (c *cycle) dataNowhere(j *model.Job) string {
+	var names []string
+	for _, data := range j.Data {
+		if !slices.ContainsFunc(c.regions, func(r model.Region) bool { return slices.Contains(r.Data, data) }) {
+			names = append(names, data)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	one, name, it := "data set", "name", "it"
+	if len(names) > 1 {
+		one, name, it = "data sets", "names", "them"
+	}
+	return fmt.Sprintf("; no region has the %s %s (caravan_data): check the %s, or have %s put into the planner's region blocks", one, nameList(names), name, it)
+}
+
 // home is the domain that the gang is limited to whatever else is.
 func (g *gang) home() int32 {
 	if g.at < len(g.options) && g.options[g.at].to != nil {

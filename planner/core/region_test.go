@@ -38,7 +38,25 @@ func TestRegions(t *testing.T) {
 				s.Regions = []model.Region{{Name: "eu", Price: map[string]float64{"H100": 1}}, {Name: "us", Price: map[string]float64{"H100": 9}, Data: []string{"imagenet"}}}
 				j.Data = []string{"laion", "imagenet"}
 			},
-			code: "placed", reason: "placed 2 members with 8 GPUs in rack us/r1, on 2 nodes; in region us: it has 1 of the 2 data sets that the job reads",
+			code: "placed", reason: "placed 2 members with 8 GPUs in rack us/r1, on 2 nodes; in region us: it has 1 of the 2 data sets that the job reads; no region has the data set laion (caravan_data): check the name, or have it put into the planner's region blocks",
+		},
+		"data that is nowhere": {
+			cluster: "eu r1 n1 ....\nus r1 n2 aaaa", jobs: "M 2x4", want: "eu r1 n1 ....\nus r1 n2 aaaa",
+			set: func(s *model.Snapshot, j *model.Job) {
+				s.Regions, j.Data = []model.Region{{Name: "us", Data: []string{"imagenet"}}}, []string{"laion", "wikitext"}
+			},
+			code: "too_large", reason: "needs 2 members with 4 GPUs each (8 GPUs); region eu has room for 1 of 2 even when everything in it is free and healthy; ask for fewer or smaller members, or add nodes; it may go to the regions eu, us: this is said of eu; " +
+				"no region has the data sets laion, wikitext (caravan_data): check the names, or have them put into the planner's region blocks",
+		},
+		"data, and no regions": {
+			cluster: two, jobs: "M 1x4", want: "r1 n1 MMMM\nr1 n2 ....\nr1 n3 ....\nr1 n4 ....",
+			set: func(s *model.Snapshot, j *model.Job) {
+				s.Levels, j.Data = []string{"rack"}, []string{"laion"}
+				for i := range s.Nodes {
+					delete(s.Nodes[i].Levels, model.LevelRegion)
+				}
+			},
+			code: "placed", reason: "placed 1 member with 4 GPUs in island r1/n1/0; no region has the data set laion (caravan_data): check the name, or have it put into the planner's region blocks",
 		},
 		"the price": {
 			cluster: two, jobs: "M 2x4", want: "eu r1 n1 ....\neu r1 n2 ....\nus r1 n3 MMMM\nus r1 n4 MMMM",

@@ -157,6 +157,7 @@ func (c *cycle) end(t *turn) model.Decision {
 		} else {
 			d.Reason = growthReason(t.gangs, d.Action) + d.Reason
 		}
+		d.Reason += c.dataNowhere(t.job)
 	}
 	if n := len(c.spares); n > 0 && (d.Detail.Code == codeNoCapacity || d.Detail.Code == codeNoDomain) {
 		d.Reason += fmt.Sprintf("; %s kept as spares for members whose nodes fail", plural(n, "idle node"))
