@@ -60,7 +60,7 @@ func (a *ahead) keepCapacity(shares map[int]*share) {
 		}
 		a.c.queuesApart = append(a.c.queuesApart, s.r.Queue)
 		if s.from <= 0 && s.r.Queue != interactiveQueue {
-			a.c.inShares = append(a.c.inShares, inShare{s.r.Queue, s.used})
+			a.c.inShares = append(a.c.inShares, inShare{queue: s.r.Queue, used: s.used, nodes: s.nodes, left: s.r.GPUs - use.Used})
 		}
 	}
 	for _, i := range order {

@@ -217,6 +217,32 @@ func TestCapacityIsNotClaimed(t *testing.T) {
 	}
 }
 
+// Who is placed beyond his queue's guarantee hears that others may claim it back only
+// of what is not kept for his queue, for which earlier ones of it count too.
+func TestCapacityBorrowedIsTold(t *testing.T) {
+	beyond := "placed 1 member with 4 GPUs in island b1/r1/n1/0; 4 GPUs of it beyond what queue q is guaranteed"
+	tests := map[string]struct{ jobs, reserve, want string }{
+		"nothing is kept":         {"q1 1x4", "", beyond + ", so others may claim it back"},
+		"for another queue":       {"q1 1x4", "z:4", beyond + ", so others may claim it back"},
+		"elsewhere":               {"q1 1x4", "q:4@n2", beyond + ", so others may claim it back"},
+		"all of it":               {"q1 1x4", "q:4@n1", beyond + ", but in capacity kept for it, so no other queue claims it back"},
+		"a part of it":            {"q1 1x4", "q:3@n1", "placed 1 member with 4 GPUs in island b1/r1/n1/0; 1 GPU of it beyond what queue q is guaranteed and what is kept for it, so others may claim it back"},
+		"all of it is used by q1": {"q1 1x4\nq2 1x4", "q:4@n1", beyond + ", so others may claim it back"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, "b1 r1 n1 ........\nb1 r2 n2 aaaaaaaa")
+			submit(t, s, tt.jobs)
+			queued(s)
+			s.Queues = []model.Queue{{Path: "q"}, {Path: "a", Guarantee: map[string]int{"gpu": 8}}, {Path: "z"}}
+			s.Reservations = capacityFor(tt.reserve)
+			if diff := cmp.Diff(tt.want, decision(t, s, s.Jobs[len(s.Jobs)-1].ID).Reason); diff != "" {
+				t.Errorf("reason (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // What is said of those whom a maintenance finds is what becomes of them.
 func TestEvictIsTold(t *testing.T) {
 	for cluster, want := range map[string]string{

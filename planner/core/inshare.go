@@ -3,6 +3,7 @@ package core
 import (
 	"slices"
 
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
@@ -11,6 +12,28 @@ import (
 type inShare struct {
 	queue string
 	used  map[int32]uint64
+	// nodes are those on which it is kept, and left is how much more counts for it.
+	nodes []int32
+	left  int
+}
+
+// countShares counts what a job has been given for capacity kept for its queue, and
+// says how much of it does.
+func (c *cycle) countShares(t *turn, d *model.Decision) (gpus int) {
+	for k := range c.inShares {
+		s := &c.inShares[k]
+		if !below(t.job.Queue, s.queue) {
+			continue
+		}
+		for i := range d.Members {
+			m := &d.Members[i]
+			if node, ok := c.tree.Find(m.Node); ok && slices.Contains(s.nodes, node) {
+				n := min(len(m.GPUs), s.left)
+				s.left, gpus = s.left-n, gpus+n
+			}
+		}
+	}
+	return gpus
 }
 
 // unshared are holds without what counts for capacity that is kept for others than a

@@ -328,10 +328,22 @@ func (c *cycle) waitFor(t *turn, g *gang) wait {
 
 // borrowedReason says how much of what was placed is borrowed.
 func (c *cycle) borrowedReason(t *turn) string {
+	kept, all := c.countShares(t, &t.d), 0
 	if t.d.Detail.BorrowedGPUs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s of it beyond what queue %s is guaranteed, so others may claim it back", plural(t.d.Detail.BorrowedGPUs, "GPU"), c.accounts.tree.Name(t.home))
+	for i := range t.d.Members {
+		all += len(t.d.Members[i].GPUs)
+	}
+	beyond, name := t.d.Detail.BorrowedGPUs, c.accounts.tree.Name(t.home)
+	switch open := min(beyond, all-kept); {
+	case kept == 0:
+		return fmt.Sprintf("; %s of it beyond what queue %s is guaranteed, so others may claim it back", plural(beyond, "GPU"), name)
+	case open == 0:
+		return fmt.Sprintf("; %s of it beyond what queue %s is guaranteed, but in capacity kept for it, so no other queue claims it back", plural(beyond, "GPU"), name)
+	default:
+		return fmt.Sprintf("; %s of it beyond what queue %s is guaranteed and what is kept for it, so others may claim it back", plural(open, "GPU"), name)
+	}
 }
 
 // report says how the queues stand at the end of a plan.
