@@ -339,26 +339,13 @@ func (c *cycle) tellMade(g *gang, m made, w *wait) {
 	w.detail.Code, w.detail.MembersFit, w.detail.Held = codePreempting, f.fit, held
 	w.detail.Level, w.detail.Domain = m.result.Level, m.result.Domain
 	w.detail.Cost = m.cost
-	var who []string
 	for _, v := range slices.Concat(m.now, m.later) {
 		k := keyOf(c.yield.gangs[v].job)
 		if name := (model.JobName{Namespace: k.namespace, ID: k.id}); !slices.Contains(w.detail.Victims, name) {
 			w.detail.Victims = append(w.detail.Victims, name)
-			who = append(who, jobName(k))
 		}
 	}
-	for _, k := range m.going {
-		who = append(who, jobName(k))
-	}
-	have := "has"
-	if len(who) > 1 {
-		have = "have"
-	}
-	done := "stopped"
-	if m.saves > 0 {
-		done = "moved away"
-	}
-	w.reason = fmt.Sprintf("needs %s%s; starts in %s when %s %s %s", g.wants(), g.where(), domainName(m.result.Level, m.result.Domain), nameList(who), have, done)
+	w.reason = fmt.Sprintf("needs %s%s; starts in %s when %s", g.wants(), g.where(), domainName(m.result.Level, m.result.Domain), c.whenGone(&m))
 	if len(m.now)+len(m.later) > 0 {
 		w.reason += "; that costs " + costText(m.cost, "their checkpoints or starts")
 	}

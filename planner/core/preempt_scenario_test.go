@@ -139,7 +139,10 @@ func TestPreempt(t *testing.T) {
 			          b1 r1 n3 MMMM|MMMM
 			          b1 r1 n4 bbbb|bbbb`,
 			wantCodes: map[string]string{"M": "preempting"},
-			wantSaid:  map[string]string{"a": "gives 1 member to M (priority 80 against 50) and runs on with the others: nothing of its work, 8 GPU-minutes to start again are lost"},
+			wantSaid: map[string]string{
+				"a": "gives 1 member to M (priority 80 against 50) and runs on with the others: nothing of its work, 8 GPU-minutes to start again are lost",
+				"M": "starts in node b1/r1/n3 when a has given it 1 member; that costs",
+			},
 		},
 		"an elastic gang keeps its least": {
 			cluster: `b1 r1 n1 aaaa|aaaa

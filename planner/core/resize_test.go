@@ -219,8 +219,14 @@ func TestGivesBackAtOnce(t *testing.T) {
 			if len(tt.want) == 0 || tt.waiting == "" {
 				return
 			}
+			gives := "a has given it " + plural(len(plan.Preemptions[0].Members), "member")
 			// Nothing more is asked for while they stop; then the job has its room.
 			next := stopping(s, plan)
+			for _, at := range []*model.Plan{plan, mustDecide(t, next, tt.policy)} {
+				if got := decisionOn(at, "w"); !strings.Contains(got.Reason, gives) || strings.Contains(got.Reason, "stopped") {
+					t.Errorf("it is not said that %s: %s", gives, got.Reason)
+				}
+			}
 			if again := mustDecide(t, next, tt.policy); len(again.Preemptions)+len(again.Resizes) > 0 {
 				t.Errorf("while they stop: %v, %v", gaveWay(again), resized(again))
 			}
