@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -116,15 +117,7 @@ func (a *ahead) assign(order []int, shares map[int]*share) {
 		if left == 0 {
 			break
 		}
-		slices.SortStableFunc(try, func(x, y int) int {
-			switch {
-			case short[x] == short[y]:
-				return 0
-			case short[x]:
-				return -1
-			}
-			return 1
-		})
+		slices.SortStableFunc(try, func(x, y int) int { return queue.Before(short[x], short[y]) })
 	}
 	for k := range best {
 		for _, i := range order {

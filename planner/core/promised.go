@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 // promiseTime is for how long a job goes first after others have given way to it.
@@ -36,14 +37,7 @@ func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
 	}
 	out := slices.Clone(list)
 	slices.SortStableFunc(out, func(a, b *model.Job) int {
-		switch x, y := promised[keyOf(a)], promised[keyOf(b)]; {
-		case x == y:
-			return 0
-		case x:
-			return -1
-		default:
-			return 1
-		}
+		return queue.Before(promised[keyOf(a)], promised[keyOf(b)])
 	})
 	return out
 }

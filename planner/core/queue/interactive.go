@@ -122,12 +122,5 @@ func (i *Interactive) First(a, b *model.Job) int {
 	if !i.Any() {
 		return 0
 	}
-	switch x, y := i.Is(a), i.Is(b); {
-	case x == y:
-		return 0
-	case x:
-		return -1
-	default:
-		return 1
-	}
+	return Before(i.Is(a), i.Is(b))
 }

@@ -19,6 +19,18 @@ func (p Policy) Compare(t *Tree) func(a, b *model.Job) int {
 	}
 }
 
+// Before compares two of which those go first that are something: negative if only x
+// is, positive if only y is.
+func Before(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	}
+	return 1
+}
+
 // NeedsTree reports whether the order is one among queues, even where none are
 // configured.
 func (p Policy) NeedsTree() bool { return p.Order == OrderFairShare }

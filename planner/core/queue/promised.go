@@ -29,15 +29,10 @@ func (s *Situation) inOrderOfPromise() []int {
 	}
 	slices.SortStableFunc(out, func(a, b int) int {
 		x, y := &s.Jobs[a], &s.Jobs[b]
-		switch {
-		case x.kept() && y.kept():
+		if x.kept() && y.kept() {
 			return x.Job.Promised.At.Compare(y.Job.Promised.At)
-		case x.kept():
-			return -1
-		case y.kept():
-			return 1
 		}
-		return 0
+		return Before(x.kept(), y.kept())
 	})
 	return out
 }

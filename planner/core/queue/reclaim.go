@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,16 +97,8 @@ func (t *Tree) Borrowers(list []Use) []bool {
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := list[a].Job, list[b].Job
-		if p, q := x.Preempt == model.PreemptNever, y.Preempt == model.PreemptNever; p != q {
-			if p {
-				return -1
-			}
-			return 1
-		}
-		if d := t.Priority(y) - t.Priority(x); d != 0 {
-			return d
-		}
-		return CompareAge(x, y)
+		never := Before(x.Preempt == model.PreemptNever, y.Preempt == model.PreemptNever)
+		return cmp.Or(never, t.Priority(y)-t.Priority(x), CompareAge(x, y))
 	})
 	out, used := make([]bool, len(list)), map[int]int64{}
 	for _, i := range order {

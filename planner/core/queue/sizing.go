@@ -173,13 +173,7 @@ func (z sizer) inOrder(jobs []Entry) []int {
 	}
 	slices.SortStableFunc(order, func(i, k int) int {
 		a, b := &jobs[i], &jobs[k]
-		if a.Running != b.Running {
-			if a.Running {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(z.key(a), z.key(b)))
+		return cmp.Or(Before(a.Running, b.Running), cmp.Compare(b.Priority, a.Priority), cmp.Compare(z.key(a), z.key(b)))
 	})
 	return order
 }
