@@ -148,9 +148,9 @@ const (
 const littleGPUs = 8
 
 // littleWork is the part of all GPU-seconds that short jobs may have together. With it
-// GPUs are taken from longer ones for a tenth of the time at most; where most of the
+// longer ones lose a fifth of the GPUs at most; where most of the
 // work is in jobs of some hours, to let all of these pass would make a tail of the rest.
-const littleWork = 0.1
+const littleWork = 0.2
 
 // short is how many seconds a job may have left to go before longer ones.
 func (c caravan) short(e *Entry, guess *guess) float64 {

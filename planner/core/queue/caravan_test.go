@@ -78,25 +78,25 @@ func TestCaravanStanding(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// With a past, who has had an hour needs what those needed that had more: 68400 seconds,
-	// in steps 2^16. A tenth of the work, 73800 GPU-seconds, is more than all that had 1800
-	// had, and one of 72000 more does not fit: 2^16 is little, but longer than Short.
+	// in steps 2^16. A fifth of the work, 147600 GPU-seconds, is what all that had 1800 and
+	// one that had 72000 had, and another one does not fit: 2^16 is little, but longer than Short.
 	s.Past = NewPast(slices.Repeat([]float64{1800, 72000}, 10))
 	s.Jobs[3].Attained = 3600
 	if got := (Policy{Order: OrderCaravan}).Discipline().Stand(s)[3]; got.Key != 2*kindSpan-3600 || !strings.HasSuffix(got.Why, "by age among those that have more than 4h0m0s left") {
 		t.Errorf("by the past: %+v", got)
 	}
 	s.Past = NewPast(slices.Repeat([]float64{1800, 7200}, 10))
-	// Now a tenth, 9000 GPU-seconds, is five of those that had 1800, so only who needs less is
-	// short, down to the step below (2^10.5); and nobody is due.
+	// Now a fifth, 18000 GPU-seconds, is what all that had 1800 had, so who needs less than 7200
+	// is short, down to the step below (2^12.5); and nobody is due.
 	for _, tc := range []struct {
 		left time.Duration
 		gpus int
 		want Standing
 	}{
-		{24 * time.Minute, 1, Standing{Class: 1, Key: kindSpan + 1440, Why: "said to run for 24m0s; has no more than 24m8s left, so it goes before longer ones"}},
-		{25 * time.Minute, 1, Standing{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 25m0s; by age among those that have more than 24m8s left"}},
-		{6 * time.Minute, 4, Standing{Class: 1, Key: kindSpan + 360, Why: "said to run for 6m0s; has no more than 6m2s on 4 GPUs left, so it goes before longer ones"}},
-		{7 * time.Minute, 4, Standing{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 7m0s; by age among those that have more than 6m2s on 4 GPUs left"}},
+		{96 * time.Minute, 1, Standing{Class: 1, Key: kindSpan + 5760, Why: "said to run for 1h36m0s; has no more than 1h36m33s left, so it goes before longer ones"}},
+		{97 * time.Minute, 1, Standing{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 1h37m0s; by age among those that have more than 1h36m33s left"}},
+		{24 * time.Minute, 4, Standing{Class: 1, Key: kindSpan + 1440, Why: "said to run for 24m0s; has no more than 24m8s on 4 GPUs left, so it goes before longer ones"}},
+		{25 * time.Minute, 4, Standing{Class: 1, Key: 2*kindSpan - 3600, Why: "said to run for 25m0s; by age among those that have more than 24m8s on 4 GPUs left"}},
 	} {
 		s.Jobs[0].Asked, s.Jobs[0].Left = tc.gpus, Estimate{Known: true, Total: tc.left, Left: tc.left}
 		if diff := cmp.Diff(tc.want, (Policy{Order: OrderCaravan}).Discipline().Stand(s)[0]); diff != "" {
