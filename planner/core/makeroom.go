@@ -62,6 +62,9 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	}
 	y.searches--
 	m, ok := c.displace(j, g)
+	if !ok {
+		c.noteHeldBack(j, g)
+	}
 	now.State.Revert(mark)
 	if c.policy.Defrag.Enabled && g.grown == 0 {
 		// Who is moved keeps running: that comes first where it costs no more.
@@ -122,6 +125,9 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 			if v.whole && c.standing(v.job).InTurn {
 				victim.Cost += int64(v.gpus) * int64(onward/time.Second)
 			}
+			if y.waive != waiveNothing {
+				victim.Cost = c.untilFree(j, v)
+			}
 			if v.after >= 0 {
 				victim.After = at[v.after]
 			}
@@ -154,7 +160,7 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 		c.countInto(g, fits, &problem)
 	}
 	solution, ok := preempt.Solve(problem)
-	if !ok || y.counted(solution.Victims, of) > y.perHour || !c.withinRates(solution.Victims, of) {
+	if !ok || y.waive == waiveNothing && c.beyondLimits(solution.Victims, of) {
 		return made{}, false
 	}
 	var m made
@@ -204,21 +210,34 @@ const oddBudget = 300
 // mayDisplace reports whether one job may take another's room, who is one of those
 // that may give way.
 func (c *cycle) mayDisplace(j, victim *model.Job) bool {
-	if victim == j {
+	policy, may := c.goesBefore(j, victim)
+	if !may {
 		return false
 	}
-	policy := c.yield.policy
+	if c.yield.waive != waiveNothing {
+		return c.yield.waive == waiveAll || !policy.Stays(j, victim)
+	}
+	return !c.spent(victim) && !policy.Exempts(j, victim, c.now)
+}
+
+// goesBefore reports whether one job has a right to another's room, though that may
+// be exempt, by which policy.
+func (c *cycle) goesBefore(j, victim *model.Job) (policy preempt.Policy, may bool) {
+	if victim == j {
+		return policy, false
+	}
+	policy = c.yield.policy
 	if !c.yield.rights.MayDisplace(j, victim) {
 		if may, _ := c.overstays(j, victim); !may {
 			if !c.outranks(j, victim) {
-				return false
+				return policy, false
 			}
 			if policy = c.byClass(policy); c.claimsReserve(j) {
 				policy.MinRunTime = 0
 			}
 		}
 	}
-	return keyOf(victim) != keyOf(j) && !c.yield.given[keyOf(victim)] && !c.spent(victim) && !policy.Exempts(j, victim, c.now)
+	return policy, keyOf(victim) != keyOf(j) && !c.yield.given[keyOf(victim)]
 }
 
 // promise keeps a place for a gang from all who come later.

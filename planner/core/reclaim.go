@@ -67,7 +67,7 @@ func (c *cycle) limited() bool { return c.ledger != nil && c.accounts.tree.Limit
 // MayDisplace implements preempt.Rights.
 func (r *quotaRights) MayDisplace(preemptor, victim *model.Job) bool {
 	tree, v := r.c.accounts.tree, r.of(victim)
-	if v.fresh {
+	if v.fresh && r.c.yield.waive == waiveNothing {
 		return false
 	}
 	claimant := tree.HomeOf(preemptor)

@@ -300,7 +300,7 @@ func (c *cycle) outranks(j, victim *model.Job) bool {
 	}
 	if c.limited() {
 		other := tree.HomeOf(victim)
-		if !tree.HomeOf(j).SameQueue(other) || !victim.Started.IsZero() && c.now.Sub(victim.Started) < tree.MinRun(other) {
+		if !tree.HomeOf(j).SameQueue(other) || c.yield.waive == waiveNothing && !victim.Started.IsZero() && c.now.Sub(victim.Started) < tree.MinRun(other) {
 			return false
 		}
 	}

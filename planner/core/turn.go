@@ -123,7 +123,7 @@ func (c *cycle) serve(t *turn, stage int) bool {
 		if t.placed > placed {
 			continue // with fewer members
 		}
-		w.reason += g.modelsWanted() + g.regionsWanted() + c.sharedWanted(g) + c.outOfTurnReason(t.job, g)
+		w.reason += g.modelsWanted() + g.regionsWanted() + c.sharedWanted(g) + c.outOfTurnReason(t.job, g) + c.heldBackReason(t.job, g, &w)
 		c.foretell(t.job, g, &w)
 		t.waits = append(t.waits, w)
 		if c.policy.Strict && w.forRoom {

@@ -48,6 +48,8 @@ type gang struct {
 	landing *landing
 	// refused is why its queue may not have so much.
 	refused *queue.Refusal
+	// heldBack says why those do not give way whom it goes before.
+	heldBack string
 	// short is set on one that has fewer members than it asks for.
 	short *shorter
 	// options are the ways to serve it where its job names models of GPUs; unit is

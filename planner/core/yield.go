@@ -43,6 +43,13 @@ type yield struct {
 	owed map[jobKey]bool
 	// searches and perHour are how many more there may be.
 	searches, perHour int
+	// waive is what is not minded, when it is looked who is held back by it; over says
+	// of the victims found last that a limit is against them, and heldBack what
+	// gangs alike have been told, told of how many.
+	waive    waiving
+	over     string
+	heldBack map[possibleKey]heldBack
+	told     int
 	// loads are what the gangs that are stopping save to each storage.
 	loads preempt.Loads
 	// rates are how many gangs of a queue may give way.

@@ -6,6 +6,7 @@ package preempt
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -140,7 +141,7 @@ func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
 	case exemptNew:
 		return fmt.Sprintf("it has run for %s only; %s are granted", now.Sub(victim.Started).Round(time.Second), p.MinRunTime)
 	case exemptOften:
-		return fmt.Sprintf("it has given way %d times already", timesGiven(victim))
+		return fmt.Sprintf("it has given way %d times already", TimesGiven(victim))
 	case exemptReturn:
 		return "it displaced this one before"
 	}
@@ -150,6 +151,12 @@ func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
 // Exempts reports whether a job is exempt, without saying why.
 func (p Policy) Exempts(preemptor, victim *model.Job, now time.Time) bool {
 	return p.exemption(preemptor, victim, now) != exemptNot
+}
+
+// Stays reports whether a job is exempt as long as it runs, whatever limit is raised.
+func (p Policy) Stays(preemptor, victim *model.Job) bool {
+	p.MinRunTime, p.MaxPerJob = 0, math.MaxInt
+	return p.exemption(preemptor, victim, victim.Started) != exemptNot
 }
 
 // Why a job is exempt.
@@ -167,7 +174,7 @@ func (p Policy) exemption(preemptor, victim *model.Job, now time.Time) int {
 		return exemptNever
 	case !victim.Started.IsZero() && now.Sub(victim.Started) < p.MinRunTime:
 		return exemptNew
-	case timesGiven(victim) >= p.MaxPerJob:
+	case TimesGiven(victim) >= p.MaxPerJob:
 		return exemptOften
 	case p.MayReturn:
 		return exemptNot
@@ -180,8 +187,8 @@ func (p Policy) exemption(preemptor, victim *model.Job, now time.Time) int {
 	return exemptNot
 }
 
-// timesGiven counts how often a job gave way, but for what it only gave back.
-func timesGiven(j *model.Job) int {
+// TimesGiven counts how often a job gave way, but for what it only gave back.
+func TimesGiven(j *model.Job) int {
 	n := 0
 	for _, gave := range j.Preempted {
 		if !gave.Returned {
