@@ -2,20 +2,19 @@ package apply_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devcluster/gpunodes"
 	"github.com/caravan-sched/caravan/internal/devnomad"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/apply"
@@ -57,46 +56,7 @@ func startReal(t *testing.T, opts apply.Options) *real {
 // a client takes to start again on a busy machine.
 const standInLost = 10 * time.Second
 
-func TestMain(m *testing.M) {
-	// Tests wait for clusters most of the time.
-	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if plugins.path != "" {
-		os.RemoveAll(filepath.Dir(plugins.path))
-	}
-	os.Exit(code)
-}
-
-var plugins struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-// built is the device plugin's binary, which is made once for all tests.
-func built(t *testing.T) string {
-	t.Helper()
-	plugins.once.Do(func() {
-		dir, err := os.MkdirTemp("", "caravan-apply-")
-		if err != nil {
-			plugins.err = err
-			return
-		}
-		plugins.path = filepath.Join(dir, "nomad-device-caravan")
-		out, err := exec.Command("go", "build", "-o", plugins.path, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput()
-		if err != nil {
-			plugins.err = fmt.Errorf("build the device plugin: %w\n%s", err, out)
-		}
-	})
-	if plugins.err != nil {
-		t.Fatal(plugins.err)
-	}
-	return plugins.path
-}
+func TestMain(m *testing.M) { os.Exit(gpunodes.Main(m)) }
 
 func startStandIn(t *testing.T, opts apply.Options) *real {
 	t.Helper()
@@ -108,9 +68,9 @@ func startStandIn(t *testing.T, opts apply.Options) *real {
 func start(t *testing.T, opts apply.Options, begin func(context.Context, devcluster.Spec) (devcluster.Cluster, error)) *real {
 	t.Helper()
 	dir := t.TempDir()
-	r := &real{t: t, faults: map[string]string{}, plugin: filepath.Join(dir, "nomad-device-caravan")}
+	r := &real{t: t, faults: map[string]string{}, plugin: filepath.Join(dir, gpunodes.PluginName)}
 	// Its own name for the program tells its plugins' processes from others'.
-	if err := os.Link(built(t), r.plugin); err != nil {
+	if err := os.Link(gpunodes.Plugin(t), r.plugin); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -122,24 +82,14 @@ func start(t *testing.T, opts apply.Options, begin func(context.Context, devclus
 		if err := os.WriteFile(r.faults[name], nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		spec.Nodes = append(spec.Nodes, devcluster.Node{
-			Name: name, Meta: map[string]string{"caravan_rack": fmt.Sprintf("r%d", i/2)},
-			Plugins: []devcluster.Plugin{{Name: "nomad-device-caravan", Path: r.plugin,
-				Config: fmt.Sprintf("enabled = true\nsource = \"mock:dgxh100\"\nmock_seed = %q\nmock_faults = %q\nfingerprint_period = \"1s\"\n", name, r.faults[name])}},
-		})
+		spec.Nodes = append(spec.Nodes, gpunodes.Node(name, fmt.Sprintf("r%d", i/2), r.plugin,
+			fmt.Sprintf("mock_faults = %q\nfingerprint_period = \"1s\"\n", r.faults[name])))
 	}
 	c, err := begin(ctx, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Errorf("stop cluster: %v", err)
-		}
-	})
-	if err := c.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	gpunodes.Ready(ctx, t, c)
 	cfg := config.Default()
 	store := record.NewStore(c.Client(), "")
 	r.cluster, r.client, r.store = c, c.Client(), store

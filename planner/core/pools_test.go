@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
@@ -95,17 +93,7 @@ func TestPromisesCountPools(t *testing.T) {
 						set(j)
 					}
 				}
-				plan := mustDecide(t, s, Policy{Order: order})
-				checkPlan(t, s, plan)
-				got := map[string]string{}
-				for _, d := range plan.Decisions {
-					if got[d.Job] = d.Detail.Standing; strings.Contains(d.Detail.Standing, tt.want[d.Job]) {
-						got[d.Job] = tt.want[d.Job]
-					}
-				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				checkStandings(t, s, order, tt.want)
 			})
 		}
 	}

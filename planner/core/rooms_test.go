@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -71,18 +72,25 @@ func TestPromisesCountPlaces(t *testing.T) {
 						s.Jobs[i].Deadline = s.Now.Add(in)
 					}
 				}
-				plan := mustDecide(t, s, Policy{Order: order})
-				checkPlan(t, s, plan)
-				got := map[string]string{}
-				for _, d := range plan.Decisions {
-					if got[d.Job] = d.Detail.Standing; strings.Contains(d.Detail.Standing, tt.want[d.Job]) {
-						got[d.Job] = tt.want[d.Job]
-					}
-				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				checkStandings(t, s, order, tt.want)
 			})
 		}
+	}
+}
+
+// checkStandings decides in an order, and wants each decision's standing to contain a
+// part.
+func checkStandings(t *testing.T, s *model.Snapshot, order string, want map[string]string) {
+	t.Helper()
+	plan := mustDecide(t, s, Policy{Order: order})
+	checkPlan(t, s, plan)
+	got := map[string]string{}
+	for _, d := range plan.Decisions {
+		if got[d.Job] = d.Detail.Standing; strings.Contains(d.Detail.Standing, want[d.Job]) {
+			got[d.Job] = want[d.Job]
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devcluster/gpunodes"
 	"github.com/caravan-sched/caravan/internal/devnomad"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -63,16 +64,9 @@ func onEachBackend(t *testing.T, test func(t *testing.T, r *real)) {
 
 func startReal(t *testing.T, bin string, cluster devcluster.Cluster) *real {
 	t.Helper()
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Errorf("stop the cluster: %v", err)
-		}
-	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := cluster.WaitReady(ctx); err != nil {
-		t.Fatalf("wait for the cluster: %v", err)
-	}
+	gpunodes.Ready(ctx, t, cluster)
 	nodes, _, err := cluster.Client().Nodes().List(nil)
 	if err != nil || len(nodes) != 1 {
 		t.Fatalf("list nodes: %v, %v", nodes, err)

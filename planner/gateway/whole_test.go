@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/internal/devcluster"
+	"github.com/caravan-sched/caravan/internal/devcluster/gpunodes"
 	"github.com/caravan-sched/caravan/internal/devnomad"
 	"github.com/caravan-sched/caravan/internal/nomadproc"
 	"github.com/caravan-sched/caravan/planner/config"
@@ -41,46 +41,7 @@ type stack struct {
 	user, nomad *api.Client
 }
 
-var plugins struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-func TestMain(m *testing.M) {
-	// Tests wait for clusters most of the time.
-	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if plugins.path != "" {
-		os.RemoveAll(filepath.Dir(plugins.path))
-	}
-	os.Exit(code)
-}
-
-// built is the device plugin's binary, which is made once for all tests.
-func built(t *testing.T) string {
-	t.Helper()
-	plugins.once.Do(func() {
-		dir, err := os.MkdirTemp("", "caravan-gateway-")
-		if err != nil {
-			plugins.err = err
-			return
-		}
-		plugins.path = filepath.Join(dir, "nomad-device-caravan")
-		out, err := exec.Command("go", "build", "-o", plugins.path, "github.com/caravan-sched/caravan/devicegpu/cmd/nomad-device-caravan").CombinedOutput()
-		if err != nil {
-			plugins.err = fmt.Errorf("build the device plugin: %w\n%s", err, out)
-		}
-	})
-	if plugins.err != nil {
-		t.Fatal(plugins.err)
-	}
-	return plugins.path
-}
+func TestMain(m *testing.M) { os.Exit(gpunodes.Main(m)) }
 
 // nomadTurn lets one real cluster run at a time: its agents fill a small machine.
 var nomadTurn sync.Mutex
@@ -88,14 +49,10 @@ var nomadTurn sync.Mutex
 // onStacks runs a test on the stand-in, and on a real Nomad where there is one.
 func onStacks(t *testing.T, test func(s *stack), change ...func(*devcluster.Spec)) {
 	t.Parallel()
-	plugin := built(t)
+	plugin := gpunodes.Plugin(t)
 	spec := devcluster.Spec{}
 	for i := range 3 {
-		spec.Nodes = append(spec.Nodes, devcluster.Node{
-			Name: fmt.Sprintf("n%d", i), Meta: map[string]string{"caravan_rack": "r1"},
-			Plugins: []devcluster.Plugin{{Name: "nomad-device-caravan", Path: plugin,
-				Config: fmt.Sprintf("enabled = true\nsource = \"mock:dgxh100\"\nmock_seed = \"n%d\"\n", i)}},
-		})
+		spec.Nodes = append(spec.Nodes, gpunodes.Node(fmt.Sprintf("n%d", i), "r1", plugin, ""))
 	}
 	for _, c := range change {
 		c(&spec)
@@ -126,16 +83,9 @@ func onStacks(t *testing.T, test func(s *stack), change ...func(*devcluster.Spec
 
 func startStack(t *testing.T, bin string, cluster devcluster.Cluster) *stack {
 	t.Helper()
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Errorf("stop the cluster: %v", err)
-		}
-	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := cluster.WaitReady(ctx); err != nil {
-		t.Fatalf("wait for the cluster: %v", err)
-	}
+	gpunodes.Ready(ctx, t, cluster)
 	cfg := config.Default()
 	cfg.Nomad.Address, cfg.Nomad.Token = cluster.Address(), cluster.Token()
 	cfg.Listen.Address = "127.0.0.1:0"
