@@ -56,8 +56,7 @@ func ExecClient(j devcluster.Joining, dir string) error {
 	if err := linkPlugins(pluginDir, j.Node.Plugins); err != nil {
 		return err
 	}
-	// Sockets go where their paths are short.
-	tmp, err := os.MkdirTemp("", "caravan-client-")
+	tmp, err := socketDir(dir)
 	if err != nil {
 		return fmt.Errorf("join cluster: %w", err)
 	}
@@ -73,4 +72,19 @@ func ExecClient(j devcluster.Joining, dir string) error {
 		}
 	}
 	return fmt.Errorf("start %s: %w", j.Binary, syscall.Exec(j.Binary, args, env))
+}
+
+// longestSocketDir leaves room for the names of sockets: a path to one has no more
+// than 107 bytes on Linux.
+const longestSocketDir = 80
+
+// socketDir is where a client and its plugins put their sockets: below dir, so that
+// they go with it, since nobody is left to remove anything once this process is the
+// client. Only if that path is too long it is elsewhere, and stays.
+func socketDir(dir string) (string, error) {
+	tmp := filepath.Join(dir, "t")
+	if len(tmp) > longestSocketDir {
+		return os.MkdirTemp("", "caravan-client-")
+	}
+	return tmp, os.MkdirAll(tmp, 0o700)
 }
