@@ -50,7 +50,7 @@ func plots(in Input) ([]plotted, error) {
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", title, err)
 		}
-		out = append(out, plotted{title, text, template.HTML(svg)})
+		out = append(out, plotted{Title: title, Text: text, SVG: template.HTML(svg)})
 		return nil
 	}
 	gpus := float64(in.GPUs)
@@ -64,6 +64,50 @@ func plots(in Input) ([]plotted, error) {
 	if err == nil {
 		err = add("Stranded GPUs", "Free GPUs that a waiting gang would fit on, now or if they were together.", "days", "part of all", false, over(func(s *sim.Sample) float64 { return float64(s.Fillable+s.Fragmented) / gpus }))
 	}
+	if err != nil {
+		return nil, err
+	}
+	costs, err := deadlineCosts(in)
+	if err != nil {
+		return nil, fmt.Errorf("draw costs: %w", err)
+	}
+	return append(out, costs...), nil
+}
+
+// deadlineCosts draws what is paid against the deadlines that are met, a point for each
+// seed; nothing where jobs have no deadlines.
+func deadlineCosts(in Input) ([]plotted, error) {
+	var hours, money []Line
+	bought := false
+	for _, policy := range in.Policies {
+		h, m := Line{Name: policy}, Line{Name: policy}
+		for i := range in.Results {
+			r := &in.Results[i]
+			if r.Policy == policy && r.Metrics.Deadlines > 0 {
+				h.XY = append(h.XY, plotter.XY{X: r.Metrics.DeadlinesMet, Y: r.Metrics.CostPerRun})
+				m.XY = append(m.XY, plotter.XY{X: r.Metrics.DeadlinesMet, Y: r.Metrics.BoughtPerRun})
+				bought = bought || r.Metrics.Bought > 0
+			}
+		}
+		if len(h.XY) > 0 {
+			hours, money = append(hours, h), append(money, m)
+		}
+	}
+	var out []plotted
+	add := func(title, text, y string, lines []Line) error {
+		svg, err := chart("part of the deadlines that are met", y, false, lines, true)
+		if err == nil {
+			out = append(out, plotted{Title: title, Text: text, SVG: template.HTML(svg), All: true})
+		}
+		return err
+	}
+	if len(hours) == 0 {
+		return nil, nil
+	}
+	if err := add("Cost against deadlines", "GPU-hours of the whole cluster until the last job ended, for each job, against the part of the deadlines that were met. A point for each seed.", "GPU-hours per job", hours); err != nil || !bought {
+		return out, err
+	}
+	err := add("Bought against deadlines", "What bought nodes have cost for each job, in the pools' currency, against the part of the deadlines that were met. A point for each seed.", "bought per job", money)
 	return out, err
 }
 
@@ -106,6 +150,11 @@ func over(of func(*sim.Sample) float64) func(*sim.Outcome) plotter.XYs {
 
 // Chart draws lines as an SVG element.
 func Chart(x, y string, logX bool, lines []Line) ([]byte, error) {
+	return chart(x, y, logX, lines, false)
+}
+
+// chart draws lines, or their points alone.
+func chart(x, y string, logX bool, lines []Line, points bool) ([]byte, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = x, y
 	p.Legend.Top = true
@@ -115,6 +164,16 @@ func Chart(x, y string, logX bool, lines []Line) ([]byte, error) {
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
 	for i, l := range lines {
+		if points {
+			drawn, err := plotter.NewScatter(l.XY)
+			if err != nil {
+				return nil, err
+			}
+			drawn.Color, drawn.Radius, drawn.Shape = palette[i%len(palette)], vg.Points(3.5), draw.CircleGlyph{}
+			p.Add(drawn)
+			p.Legend.Add(l.Name, drawn)
+			continue
+		}
 		if len(l.XY) < 2 {
 			continue
 		}

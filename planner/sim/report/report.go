@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/caravan-sched/caravan/planner/sim"
@@ -43,11 +44,17 @@ type page struct {
 	Queues   [][]string
 	Plots    []plotted
 	Pictures []picture
+	// Several: there is more than one seed. Pictured is of how many GPUs there are
+	// pictures.
+	Several  bool
+	Pictured int
 }
 
 type plotted struct {
 	Title, Text string
 	SVG         template.HTML
+	// All: it shows all seeds, and not the first alone.
+	All bool
 }
 
 type picture struct {
@@ -64,6 +71,7 @@ func Write(dir string, in Input) error {
 	p.Head, p.Rows = table(in)
 	p.Against, p.Compared = compared(in)
 	p.Tenants, p.Queues = queues(in)
+	p.Several = slices.ContainsFunc(in.Results, func(r sim.Result) bool { return r.Seed != in.Results[0].Seed })
 	plots, err := plots(in)
 	if err != nil {
 		return err
@@ -74,6 +82,9 @@ func Write(dir string, in Input) error {
 			png, err := occupancy(o)
 			if err != nil {
 				return err
+			}
+			for _, span := range o.Spans() {
+				p.Pictured = max(p.Pictured, span.Row+1)
 			}
 			p.Pictures = append(p.Pictures, picture{policy, base64.StdEncoding.EncodeToString(png)})
 		}
@@ -103,14 +114,15 @@ func first(in Input, policy string) *sim.Outcome {
 }
 
 func writeData(dir string, in Input) error {
-	var metrics [][]string
-	for i := range in.Results {
-		r := &in.Results[i]
-		for _, c := range columns {
-			metrics = append(metrics, []string{r.Policy, strconv.Itoa(r.Seed), c.key, number(c.of(&r.Metrics))})
-		}
+	metrics, err := metricData(in)
+	if err != nil {
+		return err
 	}
 	if err := writeCSV(dir, "metrics.csv", []string{"policy", "seed", "metric", "value"}, metrics); err != nil {
+		return err
+	}
+	header, sizes := sizeData(in)
+	if err := writeCSV(dir, "sizes.csv", header, sizes); err != nil {
 		return err
 	}
 	if header, rows := queueData(in); len(rows) > 0 {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +48,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("the page is not self-contained: %q", outside)
 		}
 	}
-	for name, want := range map[string]int{"metrics.csv": 1 + 4*len(columns), "jobs.csv": 1 + len(results[0].Outcome.Done()) + len(results[1].Outcome.Done()), "time.csv": 1 + len(results[0].Outcome.Samples()) + len(results[1].Outcome.Samples())} {
+	for name, want := range map[string]int{"metrics.csv": 1 + 4*scalars(t, results[0].Metrics), "sizes.csv": 1 + sizes(results), "jobs.csv": 1 + len(results[0].Outcome.Done()) + len(results[1].Outcome.Done()), "time.csv": 1 + len(results[0].Outcome.Samples()) + len(results[1].Outcome.Samples())} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -58,6 +59,80 @@ func TestWrite(t *testing.T) {
 	}
 	if err := Write("/dev/null/x", Input{}); err == nil {
 		t.Error("a report is written where none can be")
+	}
+}
+
+// scalars counts the metrics that are one number, by the JSON.
+func scalars(t *testing.T, m sim.Metrics) (n int) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range all {
+		if _, is := value.(float64); is {
+			n++
+		}
+	}
+	return n
+}
+
+func sizes(results []sim.Result) (n int) {
+	for i := range results {
+		n += len(results[i].Metrics.Sizes)
+	}
+	return n
+}
+
+// Deadlines, bought nodes, and jobs that never end are told where there are such; what is
+// paid is drawn against the deadlines that are met.
+func TestWhatIsAtStake(t *testing.T) {
+	run := func(policy string, seed int, met, bought float64, unfinished int) sim.Result {
+		return sim.Result{Policy: policy, Seed: seed, Metrics: sim.Metrics{Deadlines: 4, DeadlinesMet: met, CostPerRun: 3, Bought: 4 * bought, BoughtPerRun: bought, Unfinished: unfinished}}
+	}
+	in := Input{Policies: []string{"p", "q"}, GPUs: 8, Results: []sim.Result{run("p", 1, 0.5, 0, 0), run("q", 1, 0.75, 2, 0), run("p", 2, 0.25, 0, 0), run("q", 2, 1, 4, 1)}}
+	dir := t.TempDir()
+	if err := Write(dir, in); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<th>deadlines met</th>", "<td>37.5 %</td>", "<td>87.5 %</td>", "<th>bought (pools&#39; currency)</th>", "<td>12.00</td>", "<th>unfinished</th>", "Cost against deadlines", "Bought against deadlines", "95 % confidence"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "metrics.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"q,2,deadlines_met,1\n", "q,2,bought_per_run,4\n", "p,1,jct_p99_bound_s,0\n"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("metrics.csv lacks %q", want)
+		}
+	}
+	for i := range in.Results {
+		in.Results[i].Metrics.Deadlines, in.Results[i].Metrics.Bought = 0, 0
+	}
+	if plots, err := deadlineCosts(in); err != nil || len(plots) > 0 {
+		t.Errorf("without deadlines there are %d plots of them, error %v", len(plots), err)
+	}
+}
+
+// One seed has no confidence interval.
+func TestOneSeedHasNoInterval(t *testing.T) {
+	in := Input{Policies: []string{"p", "q"}, Results: []sim.Result{{Policy: "p", Seed: 1, Metrics: sim.Metrics{JCTMean: 100}}, {Policy: "q", Seed: 1, Metrics: sim.Metrics{JCTMean: 150}}}}
+	if _, rows := compared(in); rows[0][2] != "+50.0 %" {
+		t.Errorf("the difference of one seed is %q: want +50.0 %%", rows[0][2])
+	}
+	in.Results = append(in.Results, sim.Result{Policy: "p", Seed: 2, Metrics: sim.Metrics{JCTMean: 100}}, sim.Result{Policy: "q", Seed: 2, Metrics: sim.Metrics{JCTMean: 150}})
+	if _, rows := compared(in); rows[0][2] != "+50.0 % (+50.0 to +50.0)" {
+		t.Errorf("the difference of two seeds is %q", rows[0][2])
 	}
 }
 

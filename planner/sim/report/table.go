@@ -1,7 +1,10 @@
 package report
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +24,10 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
 }
 
+func tenth(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
+
+func hundredth(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
+
 func whole(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
 
 var columns = []column{
@@ -38,9 +45,33 @@ var columns = []column{
 	{"free_fillable", "fillable", func(m *sim.Metrics) float64 { return m.FreeFillable }, percent},
 	{"free_fragmented", "fragmented", func(m *sim.Metrics) float64 { return m.FreeFragmented }, percent},
 	{"free_indivisible", "indivisible", func(m *sim.Metrics) float64 { return m.FreeIndivisible }, percent},
+	{"cost_per_run", "GPU-hours paid per job", func(m *sim.Metrics) float64 { return m.CostPerRun }, tenth},
+	{"finish_time_fairness_mean", "fairness ρ", func(m *sim.Metrics) float64 { return m.FairnessMean }, hundredth},
 	{"preemptions", "preempted", func(m *sim.Metrics) float64 { return float64(m.Preemptions) }, whole},
 	{"gpu_hours_lost", "GPU-hours lost", func(m *sim.Metrics) float64 { return m.GPUHoursLost }, whole},
 	{"decide_mean_us", "decision", func(m *sim.Metrics) float64 { return m.DecideMean }, func(x float64) string { return whole(x) + " µs" }},
+}
+
+// atStake are the columns that count where there is something of the kind.
+var atStake = []struct {
+	column
+	there func(*sim.Metrics) bool
+}{
+	{column{"free_parts", "free parts", func(m *sim.Metrics) float64 { return m.FreeParts }, percent}, func(m *sim.Metrics) bool { return m.FreeParts > 0 }},
+	{column{"deadlines_met", "deadlines met", func(m *sim.Metrics) float64 { return m.DeadlinesMet }, percent}, func(m *sim.Metrics) bool { return m.Deadlines > 0 }},
+	{column{"bought", "bought (pools' currency)", func(m *sim.Metrics) float64 { return m.Bought }, hundredth}, func(m *sim.Metrics) bool { return m.Bought > 0 }},
+	{column{"unfinished", "unfinished", func(m *sim.Metrics) float64 { return float64(m.Unfinished) }, whole}, func(m *sim.Metrics) bool { return m.Unfinished > 0 }},
+}
+
+// shown are the columns of the table of these results.
+func shown(in Input) []column {
+	out := slices.Clone(columns)
+	for _, c := range atStake {
+		if slices.ContainsFunc(in.Results, func(r sim.Result) bool { return c.there(&r.Metrics) }) {
+			out = append(out, c.column)
+		}
+	}
+	return out
 }
 
 func values(in Input, policy string, of func(*sim.Metrics) float64) []float64 {
@@ -56,12 +87,13 @@ func values(in Input, policy string, of func(*sim.Metrics) float64) []float64 {
 // table has a row for each policy, with the means over the seeds.
 func table(in Input) (head []string, rows [][]string) {
 	head = []string{"policy"}
-	for _, c := range columns {
+	list := shown(in)
+	for _, c := range list {
 		head = append(head, c.name)
 	}
 	for _, policy := range in.Policies {
 		row := []string{policy}
-		for _, c := range columns {
+		for _, c := range list {
 			row = append(row, c.text(sim.Of(values(in, policy, c.of)).Mean))
 		}
 		rows = append(rows, row)
@@ -70,25 +102,30 @@ func table(in Input) (head []string, rows [][]string) {
 }
 
 // compared says how far the others are from the first policy, seed by seed, with
-// 95 % confidence intervals.
+// 95 % confidence intervals where there are several seeds.
 func compared(in Input) (head []string, rows [][]string) {
 	if len(in.Policies) < 2 {
 		return nil, nil
 	}
 	base := in.Policies[0]
 	head = []string{"against " + base}
-	shown := []int{1, 3, 5, 6, 7, 8, 9}
-	for _, i := range shown {
+	which := []int{1, 3, 5, 6, 7, 8, 9}
+	for _, i := range which {
 		head = append(head, columns[i].name)
 	}
 	for _, policy := range in.Policies[1:] {
 		row := []string{policy}
-		for _, i := range shown {
+		for _, i := range which {
 			c := columns[i]
 			was := sim.Of(values(in, base, c.of)).Mean
-			d := sim.Paired(values(in, policy, c.of), values(in, base, c.of))
-			if was == 0 {
+			all := values(in, policy, c.of)
+			d := sim.Paired(all, values(in, base, c.of))
+			switch {
+			case was == 0:
 				row = append(row, "-")
+				continue
+			case len(all) < 2:
+				row = append(row, fmt.Sprintf("%+.1f %%", 100*d.Mean/was))
 				continue
 			}
 			row = append(row, fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*d.Mean/was, 100*d.Low/was, 100*d.High/was))
@@ -96,4 +133,44 @@ func compared(in Input) (head []string, rows [][]string) {
 		rows = append(rows, row)
 	}
 	return head, rows
+}
+
+// metricData has all metrics of all runs, in the order and by the names of the JSON.
+func metricData(in Input) (rows [][]string, err error) {
+	for i := range in.Results {
+		r := &in.Results[i]
+		text, err := json.Marshal(&r.Metrics)
+		if err != nil {
+			return nil, fmt.Errorf("write metrics.csv: %w", err)
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		if _, err := d.Token(); err != nil {
+			return nil, fmt.Errorf("write metrics.csv: %w", err)
+		}
+		for d.More() {
+			key, err := d.Token()
+			if err != nil {
+				return nil, fmt.Errorf("write metrics.csv: %w", err)
+			}
+			var value any
+			if err := d.Decode(&value); err != nil {
+				return nil, fmt.Errorf("write metrics.csv: %w", err)
+			}
+			if x, is := value.(float64); is { // by_size and by_queue have files of their own
+				rows = append(rows, []string{r.Policy, strconv.Itoa(r.Seed), fmt.Sprint(key), number(x)})
+			}
+		}
+	}
+	return rows, nil
+}
+
+// sizeData are the size classes of each seed, as CSV.
+func sizeData(in Input) (header []string, rows [][]string) {
+	for i := range in.Results {
+		r := &in.Results[i]
+		for _, p := range r.Metrics.Sizes {
+			rows = append(rows, []string{r.Policy, strconv.Itoa(r.Seed), p.Name, strconv.Itoa(p.Jobs), number(p.JCTMean), number(p.JCTP99), number(p.QueueP95)})
+		}
+	}
+	return []string{"policy", "seed", "gpus", "jobs", "jct_mean_s", "jct_p99_s", "queue_p95_s"}, rows
 }

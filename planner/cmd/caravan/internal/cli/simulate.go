@@ -35,21 +35,6 @@ type simulated struct {
 	Differences []sim.Difference `json:"differences"`
 }
 
-// simSetup is what was simulated.
-type simSetup struct {
-	Trace       trace.Report `json:"trace"`
-	GPUs        int          `json:"gpus"`
-	GPUsPerNode int          `json:"gpus_per_node"`
-	Load        float64      `json:"load"`
-	// Factors are by what submissions were moved to reach the load, by seed.
-	Factors []float64 `json:"arrival_factors"`
-	// TooLarge counts the jobs that are larger than the cluster, by seed.
-	TooLarge  []int   `json:"too_large"`
-	Estimates float64 `json:"estimate_sigma"`
-	Elastic   float64 `json:"elastic"`
-	IntervalS float64 `json:"interval_s"`
-}
-
 // simFlags are the flags of simulate.
 type simFlags struct {
 	trace               traceFlags
@@ -173,7 +158,7 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	if err := errors.Join(err, logs.close()); err != nil {
 		return simulationFailed(err)
 	}
-	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: simSetup{Elastic: f.elastic, Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, IntervalS: f.interval}}
+	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: f.setup(&c, rep)}
 	if err := a.prepared(&c, &out.Setup); err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
@@ -307,24 +292,6 @@ func (a *app) ownPolicies(f *simFlags, c *sim.Comparison) error {
 		c.Own[name], c.HalfLives[name] = p.Policy, p.HalfLife
 	}
 	return nil
-}
-
-// reportInput is what a report is made of.
-func (f *simFlags) reportInput(out *simulated) report.Input {
-	in := report.Input{Title: "Simulation of " + filepath.Base(f.trace.file), Policies: f.policies, Results: out.Results, GPUs: out.Setup.GPUs}
-	add := func(name, format string, args ...any) {
-		in.Setup = append(in.Setup, [2]string{name, fmt.Sprintf(format, args...)})
-	}
-	add("Trace", "%s (%s), %d jobs of %d rows", filepath.Base(f.trace.file), f.trace.format, out.Setup.Trace.Jobs, out.Setup.Trace.Rows)
-	add("Cluster", "%d GPUs, %d per node", out.Setup.GPUs, out.Setup.GPUsPerNode)
-	add("Load", "%g; submissions moved by %.3g on average", f.load, sim.Of(out.Setup.Factors).Mean)
-	add("Estimates", "error sigma %g", f.sigma)
-	add("Decisions", "at most one every %g s", f.interval)
-	add("Seeds", "%d", f.seeds)
-	if f.load >= 1 {
-		add("Note", "at this load the queue grows for as long as jobs come: there is no steady state")
-	}
-	return in
 }
 
 func (a *app) simCluster(f *simFlags) (sim.Cluster, error) {

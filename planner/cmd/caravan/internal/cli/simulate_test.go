@@ -184,6 +184,30 @@ func TestSimulateJSON(t *testing.T) {
 	}
 }
 
+// The JSON and the report say all that the results depend on.
+func TestSimulateSaysTheSetup(t *testing.T) {
+	path, dir := writeFile(t, "trace.csv", smallTrace()), t.TempDir()
+	cluster := writeFile(t, "ours.hcl", "nodes \"a\" {\n  count = 2\n  gpus = 8\n  model = \"H100\"\n}\n")
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--cluster", cluster, "--policies", "gang,fifo", "--seeds", "1", "--json", "--report", dir, "--no-bootstrap", "--even-speed", "--failures", "0.5", "--repair", "60", "--estimate-sigma", "-1", "--interference", "0.25", "--elastic", "0.5")
+	if got.code != CodeOK {
+		t.Fatalf("exit code %d: %s", got.code, got.errOut)
+	}
+	for _, want := range []string{`"bootstrap": false`, `"speed_by_place": false`, `"failures_per_node_day": 0.5`, `"repair_s": 60`, `"divide_s": 10`, `"interference": 0.25`, `"cluster": "ours.hcl"`, `"burst_wait_s": 0`} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("the JSON lacks %s", want)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ours.hcl: 16 GPUs, at most 8 whole ones on a node", "1, each with the trace as it is", "<td>none</td>", "the same everywhere (--even-speed)", "0.5 of each node in a day, away for 60 s on average", "0.5 of the whole-node jobs", "dividing takes 10 s; interference 0.25"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the report lacks %s", want)
+		}
+	}
+}
+
 // Whoever stops a simulation is told so.
 func TestSimulateIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

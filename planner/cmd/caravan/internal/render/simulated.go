@@ -99,11 +99,18 @@ func relative(results []sim.Result, policy, other string, of func(*sim.Metrics) 
 		return "-"
 	}
 	d := sim.Paired(a, b)
+	if len(a) < 2 {
+		return fmt.Sprintf("%+.1f %%", 100*d.Mean/base) // one seed has no interval
+	}
 	return fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*d.Mean/base, 100*d.Low/base, 100*d.High/base)
 }
 
 func difference(results []sim.Result, policy, other string, of func(*sim.Metrics) float64) string {
-	d := sim.Paired(valuesOf(results, policy, of), valuesOf(results, other, of))
+	a := valuesOf(results, policy, of)
+	d := sim.Paired(a, valuesOf(results, other, of))
+	if len(a) < 2 {
+		return fmt.Sprintf("%+.1f points", 100*d.Mean)
+	}
 	return fmt.Sprintf("%+.1f points (%+.1f to %+.1f)", 100*d.Mean, 100*d.Low, 100*d.High)
 }
 

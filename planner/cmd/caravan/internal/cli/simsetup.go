@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/caravan-sched/caravan/planner/sim"
+	"github.com/caravan-sched/caravan/planner/sim/report"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// simSetup is what was simulated.
+type simSetup struct {
+	Trace       trace.Report `json:"trace"`
+	GPUs        int          `json:"gpus"`
+	GPUsPerNode int          `json:"gpus_per_node"`
+	Load        float64      `json:"load"`
+	// Factors are by what submissions were moved to reach the load, by seed.
+	Factors []float64 `json:"arrival_factors"`
+	// TooLarge counts the jobs that are larger than the cluster, by seed.
+	TooLarge  []int   `json:"too_large"`
+	Estimates float64 `json:"estimate_sigma"`
+	Elastic   float64 `json:"elastic"`
+	IntervalS float64 `json:"interval_s"`
+	// Bootstrap: days of the trace were drawn, for each seed others.
+	Bootstrap bool `json:"bootstrap"`
+	// SpeedByPlace: jobs are slower where their GPUs are far apart.
+	SpeedByPlace bool `json:"speed_by_place"`
+	// Failures are of each node in a day, and RepairS how long it is away.
+	Failures     float64 `json:"failures_per_node_day"`
+	RepairS      float64 `json:"repair_s"`
+	DivideS      float64 `json:"divide_s"`
+	Interference float64 `json:"interference"`
+	// BurstWaitS is after what wait nodes are bought; 0 is never.
+	BurstWaitS float64 `json:"burst_wait_s"`
+	// Cluster, Queues and Pools are the names of the files, "" where there is none.
+	Cluster string `json:"cluster,omitempty"`
+	Queues  string `json:"queues,omitempty"`
+	Pools   string `json:"pools,omitempty"`
+}
+
+// setup is what the flags say is simulated.
+func (f *simFlags) setup(c *sim.Comparison, rep trace.Report) simSetup {
+	name := func(file string) string {
+		if file == "" {
+			return ""
+		}
+		return filepath.Base(file)
+	}
+	return simSetup{
+		Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, IntervalS: f.interval,
+		Bootstrap: !f.replay, SpeedByPlace: !f.even, Failures: f.perNodeDay, RepairS: f.repairs, DivideS: f.divide, Interference: f.interfere, BurstWaitS: f.burstWait.Seconds(),
+		Cluster: name(f.cluster), Queues: name(f.queues), Pools: name(f.pools),
+	}
+}
+
+// reportInput is what a report is made of: all that the results depend on is said.
+func (f *simFlags) reportInput(out *simulated) report.Input {
+	s := &out.Setup
+	in := report.Input{Title: "Simulation of " + filepath.Base(f.trace.file), Policies: f.policies, Results: out.Results, GPUs: s.GPUs}
+	add := func(name, format string, args ...any) {
+		in.Setup = append(in.Setup, [2]string{name, fmt.Sprintf(format, args...)})
+	}
+	add("Trace", "%s (%s), %d jobs of %d rows", filepath.Base(f.trace.file), f.trace.format, s.Trace.Jobs, s.Trace.Rows)
+	if s.Cluster == "" {
+		add("Cluster", "%d GPUs, %d per node", s.GPUs, s.GPUsPerNode)
+	} else {
+		add("Cluster", "%s: %d GPUs, at most %d whole ones on a node", s.Cluster, s.GPUs, s.GPUsPerNode)
+	}
+	add("Load", "%g; submissions moved by %.3g on average", f.load, sim.Of(s.Factors).Mean)
+	if s.Bootstrap {
+		add("Seeds", "%d, each with days drawn from the trace", f.seeds)
+	} else {
+		add("Seeds", "%d, each with the trace as it is", f.seeds)
+	}
+	if most := slices.Max(s.TooLarge); most > 0 {
+		add("Left out", "%d jobs at most, which the cluster can never hold", most)
+	}
+	switch {
+	case f.sigma < 0:
+		add("Estimates", "none")
+	case f.sigma == 0:
+		add("Estimates", "exact")
+	default:
+		add("Estimates", "error sigma %g", f.sigma)
+	}
+	add("Decisions", "at most one every %g s", f.interval)
+	f.addModelled(s, add)
+	if f.load >= 1 {
+		add("Note", "at this load the queue grows for as long as jobs come: there is no steady state")
+	}
+	return in
+}
+
+// addModelled says what is modelled beside jobs and GPUs.
+func (f *simFlags) addModelled(s *simSetup, add func(name, format string, args ...any)) {
+	if s.SpeedByPlace {
+		add("Speed", "by place")
+	} else {
+		add("Speed", "the same everywhere (--even-speed)")
+	}
+	if s.Failures > 0 {
+		add("Failures", "%g of each node in a day, away for %g s on average", s.Failures, s.RepairS)
+	} else {
+		add("Failures", "none")
+	}
+	if s.Elastic > 0 {
+		add("Elastic", "%g of the whole-node jobs", s.Elastic)
+	}
+	if s.Cluster != "" {
+		add("Parts of GPUs", "dividing takes %g s; interference %g", s.DivideS, s.Interference)
+	}
+	if s.Queues != "" {
+		add("Queues", "%s", s.Queues)
+	}
+	switch {
+	case s.Pools != "" && s.BurstWaitS > 0:
+		add("Bought nodes", "%s; by deadlines, and for who waits for longer than %s", s.Pools, f.burstWait)
+	case s.Pools != "":
+		add("Bought nodes", "%s; by deadlines", s.Pools)
+	}
+}
