@@ -34,9 +34,12 @@ func Bounded(r io.Reader, o Options, most int, seed uint64) ([]Job, Kept, error)
 	if most < 1 {
 		return nil, Kept{}, fmt.Errorf("%w: at most %d jobs: want 1 or more", ErrTrace, most)
 	}
-	b := bounded{most: most, seed: seed, blocks: map[int64][]numbered{}, seen: map[int64]bool{}, limit: math.MaxUint64}
+	b := bounded{most: most, seed: seed, blocks: map[int64][]numbered{}, seen: map[int64]int{}, limit: math.MaxUint64}
 	rep, err := Scan(r, o, func(j Job) error { return b.add(j) })
 	kept := Kept{Report: rep, Days: len(b.seen), Whole: len(b.blocks), KeptJobs: b.jobs}
+	if err == nil && len(b.blocks) == 0 {
+		err = b.tooMany()
+	}
 	if err != nil {
 		return nil, kept, err
 	}
@@ -54,29 +57,36 @@ type bounded struct {
 	most   int
 	seed   uint64
 	blocks map[int64][]numbered
-	seen   map[int64]bool
+	// seen are all days, with the jobs of each.
+	seen map[int64]int
 	// jobs counts those that are kept, rows all.
 	jobs, rows int
 	// limit is the number from which on days are dropped.
 	limit uint64
 }
 
-// errTooMany is that one day alone has more jobs than may be kept.
-var errTooMany = errors.New("a single day has more jobs than may be kept (raise --max-jobs)")
+// errTooMany is that no day is left: one alone has more jobs than may be kept.
+var errTooMany = errors.New("days are kept whole or not at all, and the first that was drawn alone has more jobs than may be kept")
+
+// tooMany says how many jobs would have to be kept.
+func (b *bounded) tooMany() error {
+	least, most := math.MaxInt, 0
+	for _, n := range b.seen {
+		least, most = min(least, n), max(most, n)
+	}
+	return fmt.Errorf("%w: %w (%d): its %d days have %d to %d; --max-jobs %d is enough for any of them", ErrTrace, errTooMany, b.most, len(b.seen), least, most, most)
+}
 
 func (b *bounded) add(j Job) error {
 	b.rows++
 	at := int64(math.Floor(j.Submit / day))
-	b.seen[at] = true
+	b.seen[at]++
 	if b.number(at) >= b.limit {
 		return nil
 	}
 	b.blocks[at] = append(b.blocks[at], numbered{j, b.rows})
 	b.jobs++
 	for b.jobs > b.most {
-		if len(b.blocks) == 1 {
-			return fmt.Errorf("%w: %w: %d", ErrTrace, errTooMany, b.most)
-		}
 		last := at
 		for k := range b.blocks {
 			if b.number(k) > b.number(last) {

@@ -89,6 +89,38 @@ func TestBoundedKeepsAll(t *testing.T) {
 	}
 }
 
+// A day with too many jobs is one that was not drawn, whether it comes first or last;
+// where no day is left the error says how many jobs would have to be kept.
+func TestBoundedWithALargeDay(t *testing.T) {
+	const header, few = "job,submit_s,duration_s,gpus\n", 3
+	var large, small strings.Builder
+	for i := range 9 {
+		fmt.Fprintf(&large, "l%d,%d,60,1\n", i, i)
+	}
+	for i := range few {
+		fmt.Fprintf(&small, "s%d,%d,60,1\n", i, 86400+i)
+	}
+	kept := 0
+	for seed := range uint64(8) {
+		first, _, errFirst := Bounded(strings.NewReader(header+large.String()+small.String()), Options{Format: FormatCSV}, 8, seed)
+		last, _, errLast := Bounded(strings.NewReader(header+small.String()+large.String()), Options{Format: FormatCSV}, 8, seed)
+		if fmt.Sprint(errFirst) != fmt.Sprint(errLast) || !cmp.Equal(first, last) {
+			t.Errorf("seed %d: the large day first: %v, %v; last: %v, %v", seed, first, errFirst, last, errLast)
+		}
+		switch {
+		case errFirst == nil && len(first) == few:
+			kept++
+		case !errors.Is(errFirst, errTooMany):
+			t.Errorf("seed %d: %v, %v", seed, first, errFirst)
+		case !strings.HasSuffix(errFirst.Error(), "(8): its 2 days have 3 to 9; --max-jobs 9 is enough for any of them"):
+			t.Errorf("seed %d: error %q", seed, errFirst)
+		}
+	}
+	if kept == 0 || kept == 8 {
+		t.Errorf("the small day was kept by %d of 8 seeds: want some", kept)
+	}
+}
+
 // A trace that is kept whole has the names that Read gives, whatever the order of
 // its rows, and with submissions before zero.
 func TestBoundedNamesAsReadDoes(t *testing.T) {
