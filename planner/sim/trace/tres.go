@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// NoShards is why a job with shards is left out where nobody says what one is.
+const NoShards = "it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has"
+
 // tres is what Slurm's "cpu=4,gres/gpu:a100=8,gres/gpu=8" or "gpu:8" says of GPUs.
 type tres struct {
 	// gpus counts them all, typed those of single models, which Slurm counts in gpus
@@ -66,7 +69,7 @@ func (t *tres) ask(j *Job, shards int) error {
 		return leftOut("it has a MIG instance and more: a job has one, or whole GPUs")
 	case j.GPUs != 0:
 	case t.shards > 0 && shards == 0:
-		return leftOut("it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has")
+		return leftOut(NoShards)
 	case t.shards > 0:
 		if j.GPUs = (t.shards + shards - 1) / shards; j.GPUs == 1 {
 			j.Share = float64(t.shards) / float64(shards)

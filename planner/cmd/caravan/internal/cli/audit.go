@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 	}
 	f.sim.addCluster(cmd)
 	cmd.Flags().StringVar(&f.results, "results", "", "`file` with the output of simulate --json, to compare with")
-	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose result it is, if there are several")
+	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose events and result they are, if there are several, or if the cluster has parts of GPUs: to "+sim.PolicyKube+" and "+sim.PolicyKubeQuota+" all are whole")
 	cmd.Flags().IntVar(&f.seed, "seed", 1, "`number` of the seed whose result it is")
 	f.sim.trace.add(cmd)
 	cmd.Flags().IntVar(&f.sim.maxJobs, "max-jobs", trace.DefaultMost, "the most `jobs` of the trace that are kept in memory, as for simulate")
@@ -98,9 +99,17 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return err
 	}
 	if wrong := out.FaultCount + len(out.Differences); wrong > 0 {
+		if policy == "" && slices.ContainsFunc(in.Nodes, divided) {
+			return fmt.Errorf("%s: faults: %d: if these are the events of %s or %s, to which all GPUs are whole, say so with --policy", name, out.FaultCount, sim.PolicyKube, sim.PolicyKubeQuota)
+		}
 		return fmt.Errorf("%s: faults: %d; metrics that are others: %d", name, out.FaultCount, len(out.Differences))
 	}
 	return nil
+}
+
+// divided reports whether some GPU of a node is offered in parts, or can be.
+func divided(n audit.Node) bool {
+	return n.Divides || slices.ContainsFunc(n.Slices, func(k int) bool { return k > 0 }) || slices.ContainsFunc(n.Profiles, func(list []string) bool { return len(list) > 0 })
 }
 
 // auditNodes are the nodes that a row was played on.

@@ -53,6 +53,24 @@ func TestCheckEvents(t *testing.T) {
 	}
 }
 
+// To k8s-default the GPUs of a cluster with parts are whole: whoever does not say whose
+// events they are is told to.
+func TestCheckEventsOfAClusterWithParts(t *testing.T) {
+	cluster := writeFile(t, "parts.hcl", "nodes \"a\" {\n  count = 2\n  gpus = 8\n  model = \"L40S\"\n  sharing {\n    slices = 4\n  }\n}\n")
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus,gpu_share\na,0,600,1,0.5\nb,60,600,1,0.25\nc,9000,60,1,0.25\n")
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--cluster", cluster, "--policies", "k8s-default", "--seeds", "1", "--no-bootstrap", "--events", events)
+	if played.code != CodeOK {
+		t.Fatalf("exit code %d: %s", played.code, played.errOut)
+	}
+	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster); got.code != CodeFailure || !strings.Contains(got.errOut, "say so with --policy") {
+		t.Errorf("without --policy: exit code %d: %s", got.code, got.errOut)
+	}
+	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster, "--policy", "k8s-default"); got.code != CodeOK || !strings.Contains(got.out, "Faults  none") {
+		t.Errorf("with --policy: exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+}
+
 // Jobs that the shape of a cluster can never hold are left out, and nobody misses
 // them among the events.
 func TestCheckEventsOfAnUnevenCluster(t *testing.T) {

@@ -55,6 +55,7 @@ func TestSimulate(t *testing.T) {
   }
 }
 `)
+	shards := writeFile(t, "sacct.txt", "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/shard=1\n2|1970-01-01T00:00:07|60|gres/gpu=1\n")
 	own := writeFile(t, "own.hcl", "policy {\n  order = \"sjf\"\n}\n")
 	tests := map[string]struct {
 		args     []string
@@ -82,6 +83,9 @@ func TestSimulate(t *testing.T) {
 		"a wrong policy's file":         {args: []string{"simulate", "--trace", path, "--policies", queues}, wantCode: 1, wantErr: []string{"queues.hcl"}},
 		"no such queues":                {args: []string{"simulate", "--trace", path, "--queues", "/no/such"}, wantCode: 1, wantErr: []string{"read queues"}},
 		"more jobs than are kept":       {args: []string{"simulate", "--trace", path, "--gpus", "32", "--policies", "gang", "--seeds", "1", "--max-jobs", "11"}, wantOut: []string{"gang"}, wantErr: []string{"12 jobs are more than 11 (--max-jobs): 1 of its 2 days are used"}},
+		"shards of an unknown size":     {args: []string{"trace", "convert", "--format", "sacct", shards}, wantOut: []string{"\n2,"}, wantErr: []string{"1 of 2 rows are left out: it has a part of a GPU (gres/shard): say with --shards-per-gpu"}},
+		"shards":                        {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "4", shards}, wantOut: []string{"\n1,7,60,1,,,,,,,0.25,\n"}},
+		"shards without end":            {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "9999", shards}, wantCode: 2, wantErr: []string{"--shards-per-gpu 9999: want 0 (jobs with shards are left out) to 1024"}},
 		"no job is kept":                {args: []string{"simulate", "--trace", path, "--max-jobs", "0"}, wantCode: 1, wantErr: []string{"at most 0 jobs"}},
 		"a load of nothing":             {args: []string{"simulate", "--trace", path, "--load", "0"}, wantCode: 1, wantErr: []string{"load 0"}},
 		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},

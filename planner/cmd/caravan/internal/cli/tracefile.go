@@ -109,6 +109,11 @@ func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Report, e
 }
 
 func (f *traceFlags) warn(env Env, rep trace.Report) error {
+	if n := rep.Left[trace.NoShards]; n > 0 {
+		if _, err := fmt.Fprintf(env.Stderr, "%s: %d of %d rows are left out: %s\n", f.file, n, rep.Rows, trace.NoShards); err != nil {
+			return fmt.Errorf("%s: %w", f.file, err)
+		}
+	}
 	if rep.Broken == 0 {
 		return nil
 	}
