@@ -13,3 +13,12 @@ func Do(work func()) (wait func()) {
 	}()
 	return func() { <-done }
 }
+
+// DoIf is Do where it is worth it, and does the work at once otherwise.
+func DoIf(worth bool, work func()) (wait func()) {
+	if worth {
+		return Do(work)
+	}
+	work()
+	return func() {}
+}

@@ -28,7 +28,7 @@ func (s *Snapshot) validateEachNode(f *faults, levels map[string]bool, owner *ow
 		}
 	}
 	half := len(s.Nodes) / 2
-	wait := beside.Do(func() { check(0, 0, half) })
+	wait := beside.DoIf(len(s.Nodes) >= manyNodes, func() { check(0, 0, half) })
 	check(1, half, len(s.Nodes))
 	wait()
 	if wrong[0] == nil {
@@ -37,6 +37,10 @@ func (s *Snapshot) validateEachNode(f *faults, levels map[string]bool, owner *ow
 	maps.Copy(wrong[0], wrong[1])
 	return wrong[0]
 }
+
+// manyNodes is how many are worth two who check at the same time. What has happened
+// since the last decision is about few.
+const manyNodes = 256
 
 // numberNodes finds nodes by ID: the first of each.
 func (s *Snapshot) numberNodes() map[string]int {

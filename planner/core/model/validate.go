@@ -49,7 +49,7 @@ func (s *Snapshot) validate(f *faults, meanwhile func()) *owners {
 	var ofJobs faults
 	ofJobs.silent = f.silent
 	nodes := s.numberNodes()
-	wait := beside.Do(func() { s.validateJobs(&ofJobs, levels, nodes) })
+	wait := beside.DoIf(len(s.Nodes) >= manyNodes, func() { s.validateJobs(&ofJobs, levels, nodes) })
 	s.validateNames(f, nodes, owner, wrong)
 	wait()
 	f.take(&ofJobs)
