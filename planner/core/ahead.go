@@ -27,11 +27,12 @@ const minOverdue = 5 * time.Minute
 // ahead is what a cycle knows of the time to come.
 type ahead struct {
 	c *cycle
-	// base is, by node, what is free as what runs now ends, where seen has the number
-	// of this cycle.
-	base  [][]step
+	// base is, by node, what is free as what runs now ends. It is of this cycle where
+	// seen has its number; made counts the times that one was made anew.
+	base  []nodeSteps
 	seen  []uint32
 	cycle uint32
+	made  uint64
 	// ends are when jobs end.
 	ends map[*model.Job]expiry
 	// on is, by node, what is given away of its time; booked says where that is so,
@@ -52,6 +53,9 @@ type ahead struct {
 	begins map[time.Duration][]int32
 	curves map[curveKey]*curve
 	jumps  map[curveKey]*[2][]nodeJumps
+	// taken is what nodes take at their steps, used curves that may be used again.
+	taken map[takenKey][]nodeTaken
+	used  []*curve
 	// times, ending, gone, room and special are lists that are used again.
 	times, ending, gone []time.Duration
 	room                []int
@@ -72,12 +76,6 @@ type ahead struct {
 	told int
 	// lent is what the view of those who end in time shows.
 	lent lending
-}
-
-// step is what is free on a node from a time on.
-type step struct {
-	at  time.Duration
-	row topo.Row
 }
 
 // booking is a part of a node's time that is given away, from a time on and until
@@ -267,46 +265,6 @@ func (a *ahead) leaves(h *holder) time.Duration {
 		return stopTime
 	}
 	return a.endOf(h.of).at
-}
-
-// steps are what is free on a node as what runs now ends.
-func (a *ahead) steps(node int32) []step {
-	if a.seen[node] == a.cycle {
-		return a.base[node]
-	}
-	held := a.c.held[node]
-	times, gone := append(a.ending[:0], 0), a.gone[:0]
-	for i := range held {
-		at := a.leaves(&held[i])
-		if gone = append(gone, at); at < eternity {
-			times = append(times, at)
-		}
-	}
-	slices.Sort(times)
-	times = slices.Compact(times)
-	out, empty := a.base[node][:0], a.c.emptyRow(node)
-	for _, at := range times {
-		row := empty
-		for i := range held {
-			if gone[i] > at {
-				take(&row, &held[i])
-			}
-		}
-		out = append(out, step{at, row})
-	}
-	a.ending, a.gone = times, gone
-	a.base[node], a.seen[node] = out, a.cycle
-	return out
-}
-
-// baseAt is what is free at a time as what runs now ends.
-func (a *ahead) baseAt(node int32, at time.Duration) *topo.Row {
-	steps := a.steps(node)
-	k := len(steps) - 1
-	for steps[k].at > at {
-		k--
-	}
-	return &steps[k].row
 }
 
 // who looks at the time to come: a job of a queue, and whether it minds what is

@@ -21,9 +21,9 @@ func (c *cycle) openAhead() *ahead {
 
 func newAhead(n int) *ahead {
 	return &ahead{
-		base: make([][]step, n), seen: make([]uint32, n), ends: map[*model.Job]expiry{}, begins: map[time.Duration][]int32{},
+		base: make([]nodeSteps, n), seen: make([]uint32, n), ends: map[*model.Job]expiry{}, begins: map[time.Duration][]int32{},
 		on: make([][]booking, n), booked: make([]bool, n), stamps: make([]uint64, n),
-		curves: map[curveKey]*curve{}, jumps: map[curveKey]*[2][]nodeJumps{}, why: map[unknownKey]string{}, work: maxWork,
+		curves: map[curveKey]*curve{}, jumps: map[curveKey]*[2][]nodeJumps{}, taken: map[takenKey][]nodeTaken{}, why: map[unknownKey]string{}, work: maxWork,
 	}
 }
 
@@ -39,8 +39,16 @@ func (a *ahead) close() {
 	a.given, a.bounds, a.minded = a.given[:0], a.bounds[:0], nil
 	clear(a.ends)
 	clear(a.begins)
+	for _, known := range a.curves {
+		if len(a.used) < maxJumps {
+			a.used = append(a.used, known)
+		}
+	}
 	clear(a.curves)
 	clear(a.why)
+	if len(a.taken) > maxJumps {
+		clear(a.taken)
+	}
 	if len(a.jumps) > maxJumps {
 		clear(a.jumps)
 	}

@@ -54,8 +54,8 @@ func (a *ahead) curveOf(k curveKey) *curve {
 	if known := a.curves[k]; known != nil {
 		return known
 	}
-	out, within := &curve{}, a.c.tree.Domains[k.within]
-	now := a.c.views[viewTrue].Summary(k.request)
+	out, within := a.newCurve(), a.c.tree.Domains[k.within]
+	now, known := a.c.views[viewTrue].Summary(k.request), a.takenOf(k)
 	for node := within.Lo; node < within.Hi; node++ {
 		if a.booked[node] || !k.request.Verdicts.Eligible(int(node)) {
 			continue // what is booked stays so
@@ -67,15 +67,28 @@ func (a *ahead) curveOf(k curveKey) *curve {
 		if !a.c.ending[node] {
 			continue
 		}
-		for _, s := range a.steps(node)[1:] {
-			if n := a.takesOf(k, node, &s.row); n != before || k.odd {
-				out.jumps = append(out.jumps, jump{s.at, node, n - before})
+		steps := a.steps(node)
+		for i, n := range a.takenAt(k, known, node, steps) {
+			if n != before || k.odd {
+				out.jumps = append(out.jumps, jump{steps[1+i].at, node, n - before})
 				before = n
 			}
 		}
 	}
 	slices.SortFunc(out.jumps, func(a, b jump) int { return cmp.Compare(a.at, b.at) })
 	a.curves[k] = out
+	return out
+}
+
+// newCurve is an empty one.
+func (a *ahead) newCurve() *curve {
+	n := len(a.used)
+	if n == 0 {
+		return &curve{}
+	}
+	out := a.used[n-1]
+	a.used = a.used[:n-1]
+	out.now, out.jumps = out.now[:0], out.jumps[:0]
 	return out
 }
 

@@ -53,8 +53,12 @@ func (a *ahead) lineJumps(k curveKey, node int32, l *line, runs time.Duration, o
 		for first+1 < len(l.periods) && l.periods[first+1].from <= at {
 			first++
 		}
-		row := l.row(first, ending(at, runs))
-		if n := a.takesOf(k, node, &row); n != before || k.odd {
+		n, until := int32(0), ending(at, runs)
+		if l.hasGPUs(first, until, k.request.GPUs) {
+			row := l.row(first, until)
+			n = a.takesOf(k, node, &row)
+		}
+		if n != before || k.odd {
 			out = append(out, jump{at, node, n - before})
 			before = n
 		}

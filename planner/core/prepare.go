@@ -78,6 +78,8 @@ type Prepared struct {
 	held    [][]holder
 	ending  []bool
 	endings int
+	// turned counts, by node, how often who holds what of it was found out.
+	turned []uint32
 	// given are the jobs as they were handed over; nil once they have changed.
 	given []model.Job
 	// timed counts the jobs of which it is known how long they run; -1: to be
@@ -183,7 +185,7 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.divides, p.scratch.ahead = map[int32]bool{}, nil
 	p.allocsOn, p.membersOn, p.held, p.empty = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n), make([]topo.Row, n)
 	p.named, p.apartNodes = make([]namedSet, n), nil
-	p.ending, p.endings, p.timed = make([]bool, n), 0, -1
+	p.ending, p.endings, p.timed, p.turned = make([]bool, n), 0, -1, make([]uint32, n)
 	p.openAccounts()
 	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}

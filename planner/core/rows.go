@@ -70,6 +70,7 @@ func (p *Prepared) findRows(node int32) [viewCount]topo.Row {
 	empty := p.findEmptyRow(node)
 	calm, now := empty, empty
 	p.held[node], p.empty[node] = p.findHolders(node), empty
+	p.turned[node]++
 	for i := range p.held[node] {
 		h := &p.held[node][i]
 		take(&now, h)

@@ -130,12 +130,23 @@ func (l *line) at(t time.Duration) int {
 // row is what is free from a period on until a time.
 func (l *line) row(first int, until time.Duration) topo.Row {
 	row := l.periods[first].row
+	if len(l.begins) == 0 {
+		return row // nothing is taken away later
+	}
 	for i := first + 1; i < len(l.periods) && l.periods[i].from < until; i++ {
-		if s := &l.periods[i]; !s.frees || len(l.begins) > 0 {
-			meet(&row, &s.row)
-		}
+		meet(&row, &l.periods[i].row)
 	}
 	return row
+}
+
+// hasGPUs reports whether at least n GPUs are free from a period on until a time.
+// Most often they are not, and no row is needed.
+func (l *line) hasGPUs(first int, until time.Duration, n int) bool {
+	gpus := l.periods[first].row.GPUs
+	for i := first + 1; len(l.begins) > 0 && bits.OnesCount64(gpus) >= n && i < len(l.periods) && l.periods[i].from < until; i++ {
+		gpus &= l.periods[i].row.GPUs
+	}
+	return bits.OnesCount64(gpus) >= n
 }
 
 // meet leaves of a row what is free in another one too.
