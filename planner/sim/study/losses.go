@@ -39,7 +39,7 @@ var because = map[string]map[string]string{
 		"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones, and give way to them",
 		"queue_p95_s":             "long jobs wait until there are GPUs that nobody shorter or older has a right to",
 		"interactive_start_p95_s": "a job of one GPU waits while those that are due or shorter have all GPUs, and until one that has run for five minutes gives way",
-		stranded:                  "GPUs are free for up to half a minute, until the next decision, each time somebody ends; and for who has waited for 12 hours nodes are kept, too",
+		stranded:                  "GPUs are free for up to ten seconds, until the next decision, each time somebody ends; and for who has waited for 12 hours nodes are kept, too",
 	},
 }
 
