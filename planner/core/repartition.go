@@ -55,6 +55,8 @@ type divider struct {
 	serving []int
 	// wanted are the models of instances that somebody waits for.
 	wanted map[string]bool
+	// places are those of the jobs in the order.
+	places map[jobKey]int
 }
 
 // idleGPU is a GPU that may be divided otherwise.
@@ -83,6 +85,10 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	}
 	if len(d.all) == 0 {
 		return nil
+	}
+	d.places = make(map[jobKey]int, len(plan.Decisions))
+	for i := range plan.Decisions {
+		d.places[jobKey{plan.Decisions[i].Namespace, plan.Decisions[i].Job}] = i
 	}
 	idle := len(d.gpus)+len(d.barred) > 0
 	type turn struct {
@@ -281,7 +287,7 @@ func (d *divider) open(j *model.Job, g *gang, part int, a asked, lacking int) in
 	}
 	for i := range d.gpus {
 		c := &d.gpus[i]
-		if c.model != a.model || c.pending() || !d.mayDivide(c) || !d.hasRoom(c.node, j, g, part) {
+		if c.model != a.model || c.pending() || !d.mayDivide(c) || !d.mayUse(c.node, j) && !d.isAhead(c.node, j) || !d.hasRoom(c.node, j, g, part) {
 			continue
 		}
 		if best < 0 || better(c, &d.gpus[best]) {
@@ -315,17 +321,35 @@ func (d *divider) mayDivide(g *idleGPU) bool {
 	return !chosen && (g.pending() || len(d.plan) < maxDivisions && !slices.ContainsFunc(g.profiles, func(p string) bool { return d.wanted[g.model+mig.Mark+p] }))
 }
 
+// mayUse reports whether a node is kept for nobody else than a job.
+func (d *divider) mayUse(node int32, j *model.Job) bool {
+	return d.isFor(d.views[viewNow].State.Row(node).Owner, j)
+}
+
 // isFor reports whether a job may use a node that is kept.
 func (d *divider) isFor(owner int32, j *model.Job) bool {
 	return owner == 0 || owner > 0 && int(owner) <= len(d.holds) && d.holds[owner-1].job == keyOf(j)
 }
 
-// hasRoom reports whether a member could be on a node but for its GPUs.
+// isAhead reports whether a node is kept for a gang that comes after a job in the order.
+// A whole GPU would have been the job's before anything was kept; and a queue that
+// always keeps all idle GPUs would have none divided ever.
+func (d *divider) isAhead(node int32, j *model.Job) bool {
+	owner := int(d.views[viewNow].State.Row(node).Owner)
+	if owner <= 0 || owner > len(d.holds) {
+		return false
+	}
+	after, known := d.places[d.holds[owner-1].job]
+	return known && d.places[keyOf(j)] < after
+}
+
+// hasRoom reports whether a member could be on a node but for its GPUs, and for whom it
+// is kept.
 func (d *divider) hasRoom(node int32, j *model.Job, g *gang, part int) bool {
 	r := g.unit.Parts[part].Request
 	row := d.views[viewNow].State.Row(node)
 	free, want := row.Free, r.Resources
-	return d.isFor(row.Owner, j) && r.Verdicts.Eligible(int(node)) && row.PortsFree(r.Ports) && free.CPUMHz >= want.CPUMHz && free.Cores >= want.Cores && free.MemoryMiB >= want.MemoryMiB && free.DiskMiB >= want.DiskMiB
+	return r.Verdicts.Eligible(int(node)) && row.PortsFree(r.Ports) && free.CPUMHz >= want.CPUMHz && free.Cores >= want.Cores && free.MemoryMiB >= want.MemoryMiB && free.DiskMiB >= want.DiskMiB
 }
 
 // finish fills what is left of a GPU with the instances that were asked for last,

@@ -107,7 +107,7 @@ func (d *divider) takeSpare(j *model.Job, g *gang, part int, a asked, n int) int
 	var rest []int
 	taken := 0
 	for _, at := range d.spare[a.instance()] {
-		if taken < n && d.hasRoom(d.gpus[d.of[at]].node, j, g, part) {
+		if node := d.gpus[d.of[at]].node; taken < n && (d.mayUse(node, j) || d.isAhead(node, j)) && d.hasRoom(node, j, g, part) {
 			taken++
 			d.serving = append(d.serving, at)
 			continue
