@@ -247,14 +247,15 @@ func TestFederationEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "both run", func() bool { return w.running(w.eu, "twin") == 1 && w.running(w.us, "twin") == 1 })
-		jobs, err := p.client.Jobs(t.Context())
-		var names []string
-		for _, j := range jobs {
-			names = append(names, j.ID)
-		}
-		if slices.Sort(names); err != nil || !slices.Equal(names, []string{"twin", "twin (region us)"}) {
-			t.Errorf("jobs %q, %v; want both twins", names, err)
-		}
+		eventually(t, "both are listed", func() bool {
+			jobs, err := p.client.Jobs(t.Context())
+			var names []string
+			for _, j := range jobs {
+				names = append(names, j.ID)
+			}
+			slices.Sort(names)
+			return err == nil && slices.Equal(names, []string{"twin", "twin (region us)"})
+		})
 	})
 }
 

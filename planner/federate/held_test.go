@@ -26,7 +26,7 @@ func (r *rig) managed(id string) *observe.Managed {
 func TestRegionAway(t *testing.T) {
 	r := newRig(t)
 	r.submit(gang("big", 2, ""))
-	r.until("big runs in us", func() bool { return runsIn("us", 2)(r, "big") })
+	r.until("big runs in us", func() bool { return runsIn("us", 2)(r, "big") && r.managed("big").Model.State == model.StateRunning })
 	// What is asked from another region does not get there.
 	r.regions["us"].Fail(func(req *http.Request) (int, string) {
 		if req.URL.Query().Get("region") == "us" {
