@@ -18,8 +18,8 @@ import (
 //  2. Short jobs go next, the shortest first: those that have at most Short left, and so
 //     few GPUs that littleGPUs could do the work in that time. They are most of the jobs,
 //     and little of the work: together with all that need no more GPU-seconds they have
-//     had at most littleWork of what jobs had that have ended. So others lose by them at
-//     most that part of the cluster, however many come, and none starves.
+//     had at most littleWork of what jobs had that have ended. So others lose by them
+//     about that part of the cluster, once the past shows what comes now.
 //  3. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
 //     by age, none of these waits for longer than it would in the order of age.

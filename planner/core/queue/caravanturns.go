@@ -18,8 +18,8 @@ import (
 // more easily; these displace others in turn. What that costs is counted, and it is
 // done where no cheaper way is.
 //
-// The order of two jobs changes only when one becomes due or short, or outlives
-// what was expected of it; and nobody is displaced by one that he has displaced (see
+// The order of two jobs changes only when one becomes due or short, outlives what was
+// expected of it, or what counts as little changes by a step; and nobody is displaced by one that he has displaced (see
 // preempt.Policy), so nothing goes back and forth between two.
 
 // The classes of those without a deadline that has to begin, after classUrgent:
