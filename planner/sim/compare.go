@@ -162,10 +162,10 @@ type Prepared struct {
 	Estimates []float64
 	// Factor is by what the submissions were moved.
 	Factor float64
-	// TooLarge counts the jobs that the cluster can never run, and Largest is the
-	// largest of them.
-	TooLarge int
-	Largest  trace.Job
+	// TooLarge counts the jobs that the cluster can never run; First is the one of them
+	// that is submitted first, Largest the largest.
+	TooLarge       int
+	First, Largest trace.Job
 }
 
 // Prepare makes the jobs of a seed, the same for every policy.
@@ -183,6 +183,7 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	jobs, tooLarge := trace.FitJobs(jobs, c.holds())
 	p.TooLarge = len(tooLarge)
 	if len(tooLarge) > 0 {
+		p.First = tooLarge[0]
 		p.Largest = slices.MaxFunc(tooLarge, func(a, b trace.Job) int { return cmp.Compare(a.GPUs, b.GPUs) })
 	}
 	if len(jobs) == 0 {
@@ -210,7 +211,10 @@ func (c *Comparison) validate() error {
 	if len(c.Policies) == 0 {
 		faults = append(faults, "no policy: want one of "+strings.Join(Policies(), ", "))
 	}
-	for _, row := range c.Policies {
+	for i, row := range c.Policies {
+		if slices.Contains(c.Policies[:i], row) {
+			faults = append(faults, fmt.Sprintf("policy %s is there twice: want each once", row))
+		}
 		name, _, err := c.variantOf(row)
 		if err == nil && name != PolicyKube && name != PolicyKubeQuota {
 			_, err = c.policyOf(name)

@@ -23,6 +23,11 @@ const (
 	KindInteractive = "interactive"
 )
 
+// Kinds are all of them, in the order in which they are played.
+func Kinds() []string {
+	return []string{KindHeadline, KindTraces, KindRows, KindLoad, KindEstimates, KindRestart, KindInteractive, KindAblation, KindCost}
+}
+
 // The names of policies that the document speaks of.
 const (
 	caravan    = "caravan"

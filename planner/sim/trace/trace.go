@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -109,8 +110,27 @@ type Report struct {
 	// with the first of them, by line.
 	Broken int    `json:"broken,omitempty"`
 	First  string `json:"first_broken,omitempty"`
-	// Left counts rows that are well and no job for a GPU scheduler, by reason.
-	Left map[string]int `json:"left_out,omitempty"`
+	// Left counts rows that are well and no job for a GPU scheduler, by reason, and
+	// FirstLeft says which the first of them is, by line.
+	Left      map[string]int `json:"left_out,omitempty"`
+	FirstLeft string         `json:"first_left_out,omitempty"`
+}
+
+// Said are what is to be said of rows that came to nothing: how many, why, and which
+// the first is. Nothing is said of a trace of which every row is a job.
+func (r *Report) Said() (lines []string) {
+	if r.Broken > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %d rows are broken and left out; the first is %s", r.Broken, r.Rows, r.First))
+	}
+	if len(r.Left) == 0 {
+		return lines
+	}
+	n, why := 0, make([]string, 0, len(r.Left))
+	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
+		n += r.Left[reason]
+		why = append(why, fmt.Sprintf("%s (%d)", reason, r.Left[reason]))
+	}
+	return append(lines, fmt.Sprintf("%d of %d rows are left out: %s; the first is %s", n, r.Rows, strings.Join(why, ", "), r.FirstLeft))
 }
 
 // leftOut is a row that is well, but no job to schedule.
@@ -162,7 +182,9 @@ func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
 		var left leftOut
 		switch {
 		case errors.As(err, &left):
-			rep.Left[string(left)]++
+			if rep.Left[string(left)]++; rep.FirstLeft == "" {
+				rep.FirstLeft = fmt.Sprintf("line %d: %v", t.line(), err)
+			}
 			continue
 		case err != nil:
 			rep.Broken++
@@ -190,6 +212,9 @@ func (r *Report) check() error {
 	}
 	if r.First != "" {
 		return fmt.Errorf("%w: %d rows, all of them broken or left out; %s", ErrTrace, r.Rows, r.First)
+	}
+	if r.FirstLeft != "" {
+		return fmt.Errorf("%w: %d rows, and no job among them; %s", ErrTrace, r.Rows, r.FirstLeft)
 	}
 	return fmt.Errorf("%w: %d rows, and no job among them", ErrTrace, r.Rows)
 }

@@ -38,32 +38,32 @@ func TestFormats(t *testing.T) {
 		"gavel": {
 			o: Options{Format: "gavel", Throughputs: map[string]float64{"('LM (batch size 5)', 2)": 4, "('A3C', 1)": 0}}, text: "vc1\tLM (batch size 5)\tcd\t-n\t1\t400\t6.5\t2\nvc1\tLM (batch size 5)\tcd\t-n\t1\t400\t7\t4\nvc1\tA3C\tcd\t-n\t1\t400\t7\t1\n",
 			want:    []Job{{ID: "1", Submit: 6.5, Duration: 100, GPUs: 2, Model: "LM (batch size 5)", Queue: "vc1"}},
-			wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"no throughput was measured for its type and number of GPUs": 1, "the throughput measured for it is 0: it did not fit into memory": 1}},
+			wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"no throughput was measured for its type and number of GPUs": 1, "the throughput measured for it is 0: it did not fit into memory": 1}, FirstLeft: "line 2: no throughput was measured for its type and number of GPUs"},
 		},
 		"gavel without throughputs": {o: Options{Format: "gavel"}, text: "x", wantErr: "needs the file of throughputs"},
 		"openb": {
 			o: Options{Format: "openb"}, text: "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\na,1,1,1,460,,LS,Running,10,100,20\nb,1,1,0,0,,BE,Running,10,100,20\nc,1,1,2,1000,V100M32|V100M16,BE,Running,10,100,\n",
-			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, Queue: "LS", Share: 0.46}}, wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"it asks for no GPU": 1, "it was never scheduled": 1}},
+			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, Queue: "LS", Share: 0.46}}, wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"it asks for no GPU": 1, "it was never scheduled": 1}, FirstLeft: "line 3: it asks for no GPU"},
 		},
 		"sacct": {
 			o: Options{Format: "sacct"}, text: "JobID|JobName|Account|Submit|Elapsed|AllocTRES\n7|train|phys|2031-05-17T12:00:00|1-02:03:04|billing=8,cpu=8,gres/gpu:a100=8,gres/gpu=8\n7.batch|batch|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n8|cpu|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n9|x|phys|Unknown|00:10:00|gres/gpu=1\n",
 			want:    []Job{{ID: "7", Submit: 1936785600 - 12*3600 + 12*3600, Duration: 86400 + 2*3600 + 3*60 + 4, GPUs: 8, Queue: "phys", Model: "train"}},
-			wantRep: Report{Rows: 4, Jobs: 1, Broken: 1, First: "line 5: Submit \"Unknown\": want a time such as 2031-05-17T12:00:00", Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}},
+			wantRep: Report{Rows: 4, Jobs: 1, Broken: 1, First: "line 5: Submit \"Unknown\": want a time such as 2031-05-17T12:00:00", Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}, FirstLeft: "line 3: it is a step of a job"},
 		},
 		"Slurm's shards": {
 			o: Options{Format: "sacct", Shards: 4}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|cpu=1,gres/shard=1\n2|1970-01-01T00:00:07|60|gres/shard=4\n3|1970-01-01T00:00:07|60|gres/shard=5\n4|1970-01-01T00:00:07|60|gres/gpu=2,gres/shard=8\n5|1970-01-01T00:00:07|60|gres/mps=50\n6|1970-01-01T00:00:07|60|shard:3\n",
 			want:    []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1, Share: 0.25}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1}, {ID: "3", Submit: 7, Duration: 60, GPUs: 2}, {ID: "4", Submit: 7, Duration: 60, GPUs: 2}, {ID: "6", Submit: 7, Duration: 60, GPUs: 1, Share: 0.75}},
-			wantRep: Report{Rows: 6, Jobs: 5, Left: map[string]int{"it has a part of a GPU by MPS (gres/mps), which is not modelled": 1}},
+			wantRep: Report{Rows: 6, Jobs: 5, Left: map[string]int{"it has a part of a GPU by MPS (gres/mps), which is not modelled": 1}, FirstLeft: "line 6: it has a part of a GPU by MPS (gres/mps), which is not modelled"},
 		},
 		"Slurm's shards of an unknown size": {
 			o: Options{Format: "sacct"}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/shard=1\n2|1970-01-01T00:00:07|60|gres/gpu=1\n",
 			want:    []Job{{ID: "2", Submit: 7, Duration: 60, GPUs: 1}},
-			wantRep: Report{Rows: 2, Jobs: 1, Left: map[string]int{"it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has": 1}},
+			wantRep: Report{Rows: 2, Jobs: 1, Left: map[string]int{"it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has": 1}, FirstLeft: "line 2: it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has"},
 		},
 		"Slurm's MIG instances": {
 			o: Options{Format: "sacct"}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/gpu:a100_3g.20gb=1,gres/gpu=1\n2|1970-01-01T00:00:07|60|gpu:1g.10gb:1\n3|1970-01-01T00:00:07|60|gres/gpu:1g.5gb=2,gres/gpu=2\n4|1970-01-01T00:00:07|60|gres/gpu:h100=1,gres/gpu:h100_1g.10gb=1,gres/gpu=2\n5|1970-01-01T00:00:07|60|gres/gpu:nvidia_h100_80gb_hbm3_2g.20gb=1\n",
 			want:    []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1, Profile: "3g.20gb"}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1, Profile: "1g.10gb"}, {ID: "5", Submit: 7, Duration: 60, GPUs: 1, Profile: "2g.20gb"}},
-			wantRep: Report{Rows: 5, Jobs: 3, Left: map[string]int{"it has a MIG instance and more: a job has one, or whole GPUs": 2}},
+			wantRep: Report{Rows: 5, Jobs: 3, Left: map[string]int{"it has a MIG instance and more: a job has one, or whole GPUs": 2}, FirstLeft: "line 4: it has a MIG instance and more: a job has one, or whole GPUs"},
 		},
 		"csv": {
 			o: Options{Format: "csv"}, text: "\ufeffgpus,job,submit_s,duration_s,min_gpus,max_gpus,deadline_s,class,queue,model\n8,a,0,60,4,16,90,finetune,org/team,bert\n1,,1,2,,,,,,\n",
@@ -87,7 +87,7 @@ func TestFormats(t *testing.T) {
 		"a quote over lines":               {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n\"a\nb\",0,5,1\nc,0,5,1\n", want: []Job{{ID: "c", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 3, Jobs: 1, Broken: 2, First: "line 2: column 1 begins with a quote (\") that is not closed on its line"}},
 		"quotes":                           {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,model\r\n\"a, \"\"b\"\"\",0,5,1,\"m\"\r\nc\"d,0,5,1,\"x\"y\"\r\n\r\ne,0,5,1", want: []Job{{ID: "a, \"b\"", Duration: 5, GPUs: 1, Model: "m"}, {ID: "c\"d", Duration: 5, GPUs: 1, Model: "x\"y"}, {ID: "e", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 3, Jobs: 3}},
 		"a quote in a name of Slurm":       {o: Options{Format: "sacct"}, text: "JobID|JobName|State|Submit|End|Elapsed|AllocTRES|\n1|\"a|COMPLETED|1970-01-01T00:00:07|1970-01-01T00:01:07|00:01:00|gres/gpu=1|\n2|b|CANCELLED by 1000|1970-01-01T00:00:07|1970-01-01T00:01:07|00:01:00|gres/gpu=1|\n", want: []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1, Model: "\"a"}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1, Model: "b"}}, wantRep: Report{Rows: 2, Jobs: 2}},
-		"Slurm's jobs that have not ended": {o: Options{Format: "sacct"}, text: "JobID|State|Submit|End|ElapsedRaw|AllocTRES\n1|RUNNING|1970-01-01T00:00:07|Unknown|60|gres/gpu=1\n2|SUSPENDED|1970-01-01T00:00:07|Unknown|60|gres/gpu=1\n3_[1-9%2]|PENDING|1970-01-01T00:00:07|Unknown|0|gres/gpu=1\n3_0|COMPLETED|1970-01-01T00:00:07|1970-01-01T00:01:07|60|gres/gpu=1\n", want: []Job{{ID: "3_0", Submit: 7, Duration: 60, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 1, Left: map[string]int{"it had not ended": 2, "it never ran": 1}}},
+		"Slurm's jobs that have not ended": {o: Options{Format: "sacct"}, text: "JobID|State|Submit|End|ElapsedRaw|AllocTRES\n1|RUNNING|1970-01-01T00:00:07|Unknown|60|gres/gpu=1\n2|SUSPENDED|1970-01-01T00:00:07|Unknown|60|gres/gpu=1\n3_[1-9%2]|PENDING|1970-01-01T00:00:07|Unknown|0|gres/gpu=1\n3_0|COMPLETED|1970-01-01T00:00:07|1970-01-01T00:01:07|60|gres/gpu=1\n", want: []Job{{ID: "3_0", Submit: 7, Duration: 60, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 1, Left: map[string]int{"it had not ended": 2, "it never ran": 1}, FirstLeft: "line 2: it had not ended"}},
 		"a line that is too long":          {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n" + strings.Repeat("a", 1<<20) + ",0,5,1\nb,0,5,1\n" + strings.Repeat("c", 1<<17) + ",0,0,1\nd,0,5,1\n", want: []Job{{ID: "b", Duration: 5, GPUs: 1}, {ID: "d", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 2, Broken: 2, First: "line 2: the line is longer than 1048576 bytes"}},
 		"UTF-16":                           {o: Options{Format: "csv"}, text: "\xff\xfej\x00o\x00b\x00", wantErr: "the text is UTF-16: want UTF-8"},
 		"no text":                          {o: Options{Format: "csv"}, text: "a\x1b[31m,b\n1,2\n", wantErr: `there are a\x1b[31m, b`},

@@ -42,7 +42,12 @@ down, every job must have all of its GPUs when it starts, work done must be work
 submitted and work lost, and every job must be accounted for. Then it computes
 every metric again from the events alone; with --results it compares them with
 those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if anything is wrong.`,
-		RunE: func(_ *cobra.Command, argv []string) error { return a.checkEvents(argv[0], &f) },
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			if err := f.clashes(cmd); err != nil {
+				return err
+			}
+			return a.checkEvents(argv[0], &f)
+		},
 	}
 	f.sim.addCluster(cmd)
 	cmd.Flags().StringVar(&f.results, "results", "", "`file` with the output of simulate --json, to compare with")
@@ -161,8 +166,8 @@ func (a *app) metricsOf(f *auditFlags) (policy string, metrics []byte, err error
 		}
 		return "", nil, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
 	}
-	if len(all.Results) == 1 && f.policy == "" {
-		return all.Results[0].Policy, all.Results[0].Metrics, nil
+	if r := &all.Results[0]; len(all.Results) == 1 && f.policy == "" && f.seed == r.Seed {
+		return r.Policy, r.Metrics, nil
 	}
 	var found error
 	for i := range all.Results {

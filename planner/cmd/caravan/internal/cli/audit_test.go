@@ -79,7 +79,7 @@ func TestCheckEventsOfAnUnevenCluster(t *testing.T) {
 	events := filepath.Join(t.TempDir(), "events.jsonl")
 	for _, policy := range []string{"k8s-default", "gang"} {
 		played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--cluster", cluster, "--policies", policy, "--seeds", "1", "--no-bootstrap", "--json", "--events", events)
-		if played.code != CodeOK || !strings.Contains(played.errOut, "never hold them: 1; the largest is b, of 24 GPUs") {
+		if played.code != CodeOK || !strings.Contains(played.errOut, "never hold them: 1; the first is b, of 24 GPUs") {
 			t.Fatalf("%s: exit code %d: %s", policy, played.code, played.errOut)
 		}
 		if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster, "--trace", path, "--no-bootstrap"); got.code != CodeOK {

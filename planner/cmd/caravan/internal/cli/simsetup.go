@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/report"
@@ -12,17 +11,20 @@ import (
 
 // simSetup is what was simulated.
 type simSetup struct {
-	Trace       trace.Report `json:"trace"`
-	GPUs        int          `json:"gpus"`
-	GPUsPerNode int          `json:"gpus_per_node"`
-	Load        float64      `json:"load"`
+	Trace       trace.Kept `json:"trace"`
+	GPUs        int        `json:"gpus"`
+	GPUsPerNode int        `json:"gpus_per_node"`
+	Load        float64    `json:"load"`
 	// Factors are by what submissions were moved to reach the load, by seed.
 	Factors []float64 `json:"arrival_factors"`
-	// TooLarge counts the jobs that are larger than the cluster, by seed.
-	TooLarge  []int   `json:"too_large"`
-	Estimates float64 `json:"estimate_sigma"`
-	Elastic   float64 `json:"elastic"`
-	IntervalS float64 `json:"interval_s"`
+	// TooLarge counts the jobs that are larger than the cluster, by seed; FirstTooLarge
+	// is the name of the first, and tooLarge says it all.
+	TooLarge      []int  `json:"too_large"`
+	FirstTooLarge string `json:"first_too_large,omitempty"`
+	tooLarge      string
+	Estimates     float64 `json:"estimate_sigma"`
+	Elastic       float64 `json:"elastic"`
+	IntervalS     float64 `json:"interval_s"`
 	// Bootstrap: days of the trace were drawn, for each seed others.
 	Bootstrap bool `json:"bootstrap"`
 	// SpeedByPlace: jobs are slower where their GPUs are far apart.
@@ -40,8 +42,17 @@ type simSetup struct {
 	Pools   string `json:"pools,omitempty"`
 }
 
+// omitted says which rows of the trace are not played, and why; nothing if all are.
+func (s *simSetup) omitted() []string {
+	lines := keptSaid(&s.Trace)
+	if s.tooLarge != "" {
+		lines = append(lines, s.tooLarge)
+	}
+	return lines
+}
+
 // setup is what the flags say is simulated.
-func (f *simFlags) setup(c *sim.Comparison, rep trace.Report) simSetup {
+func (f *simFlags) setup(c *sim.Comparison, kept trace.Kept) simSetup {
 	name := func(file string) string {
 		if file == "" {
 			return ""
@@ -49,7 +60,7 @@ func (f *simFlags) setup(c *sim.Comparison, rep trace.Report) simSetup {
 		return filepath.Base(file)
 	}
 	return simSetup{
-		Trace: rep, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, IntervalS: f.interval,
+		Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, IntervalS: f.interval,
 		Bootstrap: !f.replay, SpeedByPlace: !f.even, Failures: f.perNodeDay, RepairS: f.repairs, DivideS: f.divide, Interference: f.interfere, BurstWaitS: f.burstWait.Seconds(),
 		Cluster: name(f.cluster), Queues: name(f.queues), Pools: name(f.pools),
 	}
@@ -74,8 +85,8 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	} else {
 		add("Seeds", "%d, each with the trace as it is", f.seeds)
 	}
-	if most := slices.Max(s.TooLarge); most > 0 {
-		add("Left out", "%d jobs at most, which the cluster can never hold", most)
+	for _, line := range s.omitted() {
+		add("Not played", "%s", line)
 	}
 	switch {
 	case f.sigma < 0:

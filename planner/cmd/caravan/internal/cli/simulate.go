@@ -81,10 +81,13 @@ The same seed gives the same bytes, but for decide_mean_us and decide_event_us, 
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
 		Args:    args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.clashes(cmd); err != nil {
+				return err
+			}
 			if f.study.compare {
 				return a.study(cmd.Context(), &f.study, f.workers)
 			}
-			return a.simulate(cmd.Context(), &f)
+			return a.simulate(cmd, &f)
 		},
 	}
 	f.trace.add(cmd)
@@ -127,9 +130,9 @@ func (f *simFlags) addModels(cmd *cobra.Command) {
 // pictured is of how many GPUs a report shows who had them when.
 const pictured = 512
 
-func (a *app) simulate(ctx context.Context, f *simFlags) error {
+func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	defer a.collectSeldom()()
-	jobs, rep, err := f.trace.readAtMost(a.env, f.maxJobs)
+	jobs, kept, err := f.trace.readAtMost(a.env, f.maxJobs)
 	if err != nil {
 		return err
 	}
@@ -139,6 +142,9 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 		Divide: f.divide, Interference: f.interfere,
 	}
 	if c.Cluster, err = a.simCluster(f); err != nil {
+		return err
+	}
+	if err := f.partsClashes(cmd, &c.Cluster); err != nil {
 		return err
 	}
 	if err := a.ownPolicies(f, &c); err != nil {
@@ -154,11 +160,11 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 	if f.events != "" {
 		c.Log = logs.open
 	}
-	results, err := a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(ctx) })
+	results, err := a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(cmd.Context()) })
 	if err := errors.Join(err, logs.close()); err != nil {
 		return simulationFailed(err)
 	}
-	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: f.setup(&c, rep)}
+	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: f.setup(&c, kept)}
 	if err := a.prepared(&c, &out.Setup); err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
@@ -181,7 +187,10 @@ func (a *app) simulate(ctx context.Context, f *simFlags) error {
 				return err
 			}
 		}
-		return render.Simulated(w, s, f.policies, results)
+		if err := render.Simulated(w, s, f.policies, results); err != nil {
+			return err
+		}
+		return render.Omitted(w, s, out.Setup.omitted())
 	})
 }
 
@@ -210,13 +219,16 @@ func simulationFailed(err error) error {
 
 // prepared says what was made of the trace, and of which jobs nothing was.
 func (a *app) prepared(c *sim.Comparison, s *simSetup) error {
-	var largest trace.Job
+	var first, largest trace.Job
 	for seed := range c.Seeds {
 		p, err := c.Prepare(seed + 1)
 		if err != nil {
 			return err
 		}
 		s.Factors, s.TooLarge = append(s.Factors, p.Factor), append(s.TooLarge, p.TooLarge)
+		if first.ID == "" {
+			first = p.First
+		}
 		if p.Largest.GPUs > largest.GPUs {
 			largest = p.Largest
 		}
@@ -229,7 +241,9 @@ func (a *app) prepared(c *sim.Comparison, s *simSetup) error {
 	if least < most {
 		many = fmt.Sprintf("%d to %d, by seed", least, most)
 	}
-	_, err := fmt.Fprintf(a.env.Stderr, "jobs left out because the cluster of %d GPUs, at most %d on a node, can never hold them: %s; the largest is %s, of %d GPUs\n", s.GPUs, s.GPUsPerNode, many, largest.ID, largest.GPUs)
+	s.FirstTooLarge = first.ID
+	s.tooLarge = fmt.Sprintf("jobs left out because the cluster of %d GPUs, at most %d on a node, can never hold them: %s; the first is %s, of %d GPUs; the largest is %s, of %d GPUs", s.GPUs, s.GPUsPerNode, many, first.ID, first.GPUs, largest.ID, largest.GPUs)
+	_, err := fmt.Fprintln(a.env.Stderr, s.tooLarge)
 	return err
 }
 

@@ -55,7 +55,7 @@ func TestSimulate(t *testing.T) {
   }
 }
 `)
-	shards := writeFile(t, "sacct.txt", "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/shard=1\n2|1970-01-01T00:00:07|60|gres/gpu=1\n")
+	shards := writeFile(t, "sacct.txt", "JobID|Submit|ElapsedRaw|AllocTRES\n1|1970-01-01T00:00:07|60|gres/shard=1\n2|1970-01-01T00:00:07|60|gres/gpu=1\n3|1970-01-01T00:00:07|0|gres/gpu=1\n4|1970-01-01T00:01:07|60|gres/gpu=1\n")
 	own := writeFile(t, "own.hcl", "policy {\n  order = \"sjf\"\n}\n")
 	tests := map[string]struct {
 		args     []string
@@ -71,7 +71,7 @@ func TestSimulate(t *testing.T) {
 		"what was bought":               {args: []string{"simulate", "--trace", late, "--gpus", "8", "--policies", "fifo", "--seeds", "1", "--no-bootstrap", "--even-speed", "--load", "90", "--estimate-sigma", "0", "--pools", pools, "--burst-wait", "1m"}, wantOut: []string{"DEADLINES MET", "BOUGHT", " 21.00"}},
 		"no such pools":                 {args: []string{"simulate", "--trace", path, "--pools", "/no/such"}, wantCode: 1, wantErr: []string{"read pools"}},
 		"a cluster file":                {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
-		"jobs that no cluster holds":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang"}, wantErr: []string{"jobs left out because the cluster of 16 GPUs, at most 8 on a node, can never hold them: 1; the largest is jh, of 32 GPUs"}},
+		"jobs that no cluster holds":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang"}, wantErr: []string{"jobs left out because the cluster of 16 GPUs, at most 8 on a node, can never hold them: 1; the first is jh, of 32 GPUs; the largest is jh, of 32 GPUs"}},
 		"a wrong cluster file":          {args: []string{"simulate", "--trace", path, "--cluster", wrong}, wantCode: 1, wantErr: []string{"count is 0", "gpus is 99", "\"H1000\": want one of A10, A100"}},
 		"an unknown policy":             {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 1, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
 		"more behind an order":          {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf+easy+preempt", "--seeds", "1", "--load", "0.9"}, wantOut: []string{"sjf+easy+preempt"}},
@@ -82,8 +82,8 @@ func TestSimulate(t *testing.T) {
 		"queues and a policy's file":    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", own + ",fairshare", "--queues", queues, "--seeds", "1"}, wantOut: []string{"own.hcl", "fairshare"}},
 		"a wrong policy's file":         {args: []string{"simulate", "--trace", path, "--policies", queues}, wantCode: 1, wantErr: []string{"queues.hcl"}},
 		"no such queues":                {args: []string{"simulate", "--trace", path, "--queues", "/no/such"}, wantCode: 1, wantErr: []string{"read queues"}},
-		"more jobs than are kept":       {args: []string{"simulate", "--trace", path, "--gpus", "32", "--policies", "gang", "--seeds", "1", "--max-jobs", "11"}, wantOut: []string{"gang"}, wantErr: []string{"12 jobs are more than 11 (--max-jobs): 1 of its 2 days are used"}},
-		"shards of an unknown size":     {args: []string{"trace", "convert", "--format", "sacct", shards}, wantOut: []string{"\n2,"}, wantErr: []string{"1 of 2 rows are left out: it has a part of a GPU (gres/shard): say with --shards-per-gpu"}},
+		"more jobs than are kept":       {args: []string{"simulate", "--trace", path, "--gpus", "32", "--policies", "gang", "--seeds", "1", "--max-jobs", "11"}, wantOut: []string{"gang"}, wantErr: []string{"12 jobs are more than are kept (--max-jobs): 1 of its 2 days are used"}},
+		"shards of an unknown size":     {args: []string{"trace", "convert", "--format", "sacct", shards}, wantOut: []string{"\n2,"}, wantErr: []string{"2 of 4 rows are left out: it has a part of a GPU (gres/shard): say with --shards-per-gpu"}},
 		"shards":                        {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "4", shards}, wantOut: []string{"\n1,7,60,1,,,,,,,0.25,\n"}},
 		"shards without end":            {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "9999", shards}, wantCode: 2, wantErr: []string{"--shards-per-gpu 9999: want 0 (jobs with shards are left out) to 1024"}},
 		"no job is kept":                {args: []string{"simulate", "--trace", path, "--max-jobs", "0"}, wantCode: 1, wantErr: []string{"at most 0 jobs"}},
@@ -91,10 +91,12 @@ func TestSimulate(t *testing.T) {
 		"no trace":                      {args: []string{"simulate"}, wantCode: 2, wantErr: []string{"no trace"}},
 		"no such trace":                 {args: []string{"simulate", "--trace", "/no/such"}, wantCode: 1, wantErr: []string{"/no/such"}},
 		"a cluster of half a node":      {args: []string{"simulate", "--trace", path, "--gpus", "12"}, wantCode: 2, wantErr: []string{"12 GPUs with 8 per node"}},
-		"broken rows":                   {args: []string{"simulate", "--trace", broken, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"gang"}, wantErr: []string{"1 of 13 rows are broken", "line 14: duration_s -5 s"}},
+		"broken rows":                   {args: []string{"simulate", "--trace", broken, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang", "Not played: 1 of 13 rows are broken and left out; the first is line 14: duration_s -5 s", "Not played: jobs left out because the cluster of 16 GPUs"}, wantErr: []string{"1 of 13 rows are broken", "line 14: duration_s -5 s"}},
+		"rows that are no jobs":         {args: []string{"simulate", "--trace", shards, "--format", "sacct", "--gpus", "8", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"Not played: 2 of 4 rows"}, wantErr: []string{"2 of 4 rows are left out: it has a part of a GPU (gres/shard): say with --shards-per-gpu how many a GPU has (1), it never ran (1); the first is line 2: it has a part"}},
 		"broken rows stop":              {args: []string{"simulate", "--trace", broken, "--strict"}, wantCode: 1, wantErr: []string{"line 14: duration_s -5 s"}},
 		"gavel without its throughputs": {args: []string{"simulate", "--trace", path, "--format", "gavel"}, wantCode: 2, wantErr: []string{"simulation_throughputs.json.gz", "--throughputs"}},
 		"describe":                      {args: []string{"trace", "describe", path}, wantOut: []string{"12 in 1.2 days", "32    1"}},
+		"describe what is left out":     {args: []string{"trace", "describe", "--format", "sacct", shards}, wantOut: []string{"2 in 0.0 days, of 4 rows", "the first is line 2: it has a part of a GPU"}, wantErr: []string{"2 of 4 rows are left out"}},
 		"describe as JSON":              {args: []string{"trace", "describe", "--json", path}, wantOut: []string{`"max_gpus": 32`, `"rows": 12`}},
 		"convert":                       {args: []string{"trace", "convert", path}, wantOut: []string{"job,submit_s,duration_s,gpus", "jb,15000,36000,4"}},
 		"sample":                        {args: []string{"trace", "sample", "--from", "1", "--days", "1", path}, wantOut: []string{"ja,0,36000,1"}},
@@ -191,7 +193,7 @@ func TestSimulateJSON(t *testing.T) {
 // The JSON and the report say all that the results depend on.
 func TestSimulateSaysTheSetup(t *testing.T) {
 	path, dir := writeFile(t, "trace.csv", smallTrace()), t.TempDir()
-	cluster := writeFile(t, "ours.hcl", "nodes \"a\" {\n  count = 2\n  gpus = 8\n  model = \"H100\"\n}\n")
+	cluster := writeFile(t, "ours.hcl", "nodes \"a\" {\n  count = 2\n  gpus = 8\n  model = \"H100\"\n}\nnodes \"b\" {\n  count = 1\n  gpus = 1\n  model = \"L40S\"\n  sharing {\n    slices = 4\n  }\n}\n")
 	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--cluster", cluster, "--policies", "gang,fifo", "--seeds", "1", "--json", "--report", dir, "--no-bootstrap", "--even-speed", "--failures", "0.5", "--repair", "60", "--estimate-sigma", "-1", "--interference", "0.25", "--elastic", "0.5")
 	if got.code != CodeOK {
 		t.Fatalf("exit code %d: %s", got.code, got.errOut)
@@ -205,7 +207,7 @@ func TestSimulateSaysTheSetup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ours.hcl: 16 GPUs, at most 8 whole ones on a node", "1, each with the trace as it is", "<td>none</td>", "the same everywhere (--even-speed)", "0.5 of each node in a day, away for 60 s on average", "0.5 of the whole-node jobs", "dividing takes 10 s; interference 0.25"} {
+	for _, want := range []string{"ours.hcl: 17 GPUs, at most 8 whole ones on a node", "1, each with the trace as it is", "<td>none</td>", "the same everywhere (--even-speed)", "0.5 of each node in a day, away for 60 s on average", "0.5 of the whole-node jobs", "dividing takes 10 s; interference 0.25", "the first is jh, of 32 GPUs"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the report lacks %s", want)
 		}

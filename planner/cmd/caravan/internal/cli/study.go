@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
@@ -27,7 +28,7 @@ func (f *studyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.traces, "trace-dir", "itp-2021", "with --compare: `directory` with the ITP traces, cluster02.csv.gz to cluster10.csv.gz")
 	cmd.Flags().StringVar(&f.out, "out", "compare", "with --compare: `directory` for the results of each comparison")
 	cmd.Flags().StringVar(&f.evaluation, "evaluation", "", "with --compare: `file` for the document, in Markdown; its plots go into the directory of the same name")
-	cmd.Flags().StringSliceVar(&f.only, "only", nil, "with --compare: only `kinds` of comparisons: headline, traces, rows, load, estimates, restart, ablation, cost")
+	cmd.Flags().StringSliceVar(&f.only, "only", nil, "with --compare: only `kinds` of comparisons: "+strings.Join(study.Kinds(), ", "))
 }
 
 // studied is what `simulate --compare` prints as JSON.
@@ -38,10 +39,12 @@ type studied struct {
 func (a *app) study(ctx context.Context, f *studyFlags, workers int) error {
 	o := study.Options{Traces: f.traces, Out: f.out, Version: revision(), Workers: workers, Cells: study.Cells(f.quick)}
 	if len(f.only) > 0 {
-		o.Cells = slices.DeleteFunc(o.Cells, func(c study.Cell) bool { return !slices.Contains(f.only, c.Kind) })
-		if len(o.Cells) == 0 {
-			return usage("--only %v: there are no such comparisons", f.only)
+		for _, kind := range f.only {
+			if !slices.Contains(study.Kinds(), kind) {
+				return usage("--only %q: want some of %s", kind, strings.Join(study.Kinds(), ", "))
+			}
 		}
+		o.Cells = slices.DeleteFunc(o.Cells, func(c study.Cell) bool { return !slices.Contains(f.only, c.Kind) })
 	}
 	played, err := a.playStudy(ctx, o)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"simulate", "--compare", "--only", "luck"}, 2, "there are no such comparisons"},
+		{[]string{"simulate", "--compare", "--only", "luck"}, 2, `--only "luck": want some of headline`},
 		{[]string{"simulate", "--compare", "--only", "traces", "--trace-dir", "/no/such", "--out", out}, 1, "/no/such"},
 		{[]string{"simulate", "--compare", "--only", "traces", "--trace-dir", dir, "--out", "/dev/null/x"}, 1, "write study"},
 	} {

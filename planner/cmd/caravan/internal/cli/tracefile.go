@@ -46,6 +46,9 @@ func (f *traceFlags) options() (trace.Options, error) {
 	if f.shards < 0 || f.shards > trace.MaxShards {
 		return trace.Options{}, usage("--shards-per-gpu %d: want 0 (jobs with shards are left out) to %d", f.shards, trace.MaxShards)
 	}
+	if err := f.clashes(); err != nil {
+		return trace.Options{}, err
+	}
 	o := trace.Options{Format: f.format, Unit: unit, Strict: f.strict, Shards: f.shards}
 	if f.format != trace.FormatGavel {
 		return o, nil
@@ -86,39 +89,40 @@ func (f *traceFlags) open(env Env) (io.ReadCloser, error) {
 
 // readAtMost reads whole days of it, with so many jobs at most, and says what was
 // left out.
-func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Report, error) {
+func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Kept, error) {
 	in, err := f.open(env)
 	if err != nil {
-		return nil, trace.Report{}, err
+		return nil, trace.Kept{}, err
 	}
 	defer in.Close()
 	o, err := f.options()
 	if err != nil {
-		return nil, trace.Report{}, err
+		return nil, trace.Kept{}, err
 	}
 	jobs, kept, err := trace.Bounded(in, o, most, 1)
 	if err != nil {
-		return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
+		return nil, kept, fmt.Errorf("%s: %w", f.file, err)
 	}
-	if kept.Whole < kept.Days {
-		if _, err := fmt.Fprintf(env.Stderr, "%s: %d jobs are more than %d (--max-jobs): %d of its %d days are used, drawn at random, with %d jobs\n", f.file, kept.Jobs, most, kept.Whole, kept.Days, kept.KeptJobs); err != nil {
-			return nil, kept.Report, fmt.Errorf("%s: %w", f.file, err)
-		}
-	}
-	return jobs, kept.Report, f.warn(env, kept.Report)
+	return jobs, kept, f.tell(env, keptSaid(&kept))
 }
 
-func (f *traceFlags) warn(env Env, rep trace.Report) error {
-	if n := rep.Left[trace.NoShards]; n > 0 {
-		if _, err := fmt.Fprintf(env.Stderr, "%s: %d of %d rows are left out: %s\n", f.file, n, rep.Rows, trace.NoShards); err != nil {
+// keptSaid is what is to be said of rows that are not played.
+func keptSaid(kept *trace.Kept) []string {
+	lines := kept.Said()
+	if kept.Whole < kept.Days {
+		lines = append(lines, fmt.Sprintf("%d jobs are more than are kept (--max-jobs): %d of its %d days are used, drawn at random, with %d jobs", kept.Jobs, kept.Whole, kept.Days, kept.KeptJobs))
+	}
+	return lines
+}
+
+// tell says something of the trace's file.
+func (f *traceFlags) tell(env Env, lines []string) error {
+	for _, line := range lines {
+		if _, err := fmt.Fprintf(env.Stderr, "%s: %s\n", f.file, line); err != nil {
 			return fmt.Errorf("%s: %w", f.file, err)
 		}
 	}
-	if rep.Broken == 0 {
-		return nil
-	}
-	_, err := fmt.Fprintf(env.Stderr, "%s: %d of %d rows are broken and left out; the first is %s\n", f.file, rep.Broken, rep.Rows, rep.First)
-	return err
+	return nil
 }
 
 // scan reads the trace once, and warns of what was left out.
@@ -136,7 +140,7 @@ func (f *traceFlags) scan(env Env, each func(trace.Job) error) (trace.Report, er
 	if err != nil {
 		return rep, fmt.Errorf("%s: %w", f.file, err)
 	}
-	return rep, f.warn(env, rep)
+	return rep, f.tell(env, rep.Said())
 }
 
 // passes lets the trace be read several times, and warns of what was left out. What is
@@ -159,7 +163,7 @@ func (f *traceFlags) passes(env Env, run func(*trace.Passes) (trace.Report, erro
 	if err := errors.Join(err, done()); err != nil {
 		return fmt.Errorf("%s: %w", f.file, err)
 	}
-	return f.warn(env, rep)
+	return f.tell(env, rep.Said())
 }
 
 // rereadable is a file that has what in has, and what is to be done with it at the end.

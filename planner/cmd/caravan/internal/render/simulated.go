@@ -81,6 +81,20 @@ func Simulated(w io.Writer, s Style, policies []string, results []sim.Result) er
 	return against.write(w, "")
 }
 
+// Omitted says below a table what of the trace was not played.
+func Omitted(w io.Writer, s Style, lines []string) error {
+	for i, line := range lines {
+		before := ""
+		if i == 0 {
+			before = "\n"
+		}
+		if _, err := fmt.Fprintf(w, "%s%s %s\n", before, s.paint(red, "Not played:"), line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func valuesOf(results []sim.Result, policy string, of func(*sim.Metrics) float64) []float64 {
 	var out []float64
 	for i := range results {
@@ -128,6 +142,9 @@ func Trace(w io.Writer, s Style, t trace.Summary, rep trace.Report) error {
 	}
 	for _, why := range slices.Sorted(maps.Keys(rep.Left)) {
 		g.add("Left out", fmt.Sprintf("%d rows: %s", rep.Left[why], why))
+	}
+	if rep.FirstLeft != "" {
+		g.add("", "the first is "+rep.FirstLeft)
 	}
 	if err := g.write(w, ""); err != nil {
 		return err
