@@ -102,9 +102,20 @@ func (c *cycle) largerThan(gpus int) []int32 {
 }
 
 // placeNear places a gang's new members in the domain around the others, or in
-// the next wider one that has room.
+// the next wider one that has room; on the model that the others have, where it names
+// none, if that has room anywhere.
 func (c *cycle) placeNear(g *gang) (place.Result, bool) {
-	u := g.unit
+	if u := g.unit; u.Model != "" {
+		if one := c.catalog.OnModel(u, u.Model); one != nil {
+			if r, ok := c.nearOthers(g, one); ok {
+				return r, true
+			}
+		}
+	}
+	return c.nearOthers(g, g.unit)
+}
+
+func (c *cycle) nearOthers(g *gang, u *place.Unit) (place.Result, bool) {
 	find := c.views[viewNow].Place
 	if g.replaces {
 		find = c.placeWithSpares

@@ -2,10 +2,8 @@ package core
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -183,10 +181,23 @@ func (c *cycle) joinModels(j *model.Job, g *gang) []model.ModelSpeed {
 	return out
 }
 
+// likeOthers lets a gang have one model throughout, if there is room, that names
+// none: the one that its members in force have, where they have one.
+func (c *cycle) likeOthers(j *model.Job, g *gang) {
+	if len(j.Models) > 0 || g.gpus == 0 || len(c.tree.Kinds) < 2 || gangOf(j) == model.GangNone || slices.ContainsFunc(g.unit.Parts, func(p place.Part) bool { return p.Request.Shares() }) {
+		return
+	}
+	has := c.joinModels(j, g)
+	if g.unit.Alike = g.members > 1 || len(has) == 1; len(has) == 1 {
+		g.unit.Model = has[0].Name
+	}
+}
+
 // place places a gang, on the first of its options that has room: the model that
 // the order would give it, else the fastest.
 func (c *cycle) place(g *gang) (place.Result, bool) {
 	if g.landing != nil {
+		g.took = max(0, slices.IndexFunc(g.options, func(o option) bool { return c.serves(o.unit, g.landing.placed) }))
 		return c.land(g.landing)
 	}
 	if len(g.options) == 0 {
@@ -201,6 +212,14 @@ func (c *cycle) place(g *gang) (place.Result, bool) {
 	}
 	g.use(0)
 	return place.Result{}, false
+}
+
+// serves reports whether a unit's members may be where these are.
+func (c *cycle) serves(u *place.Unit, placed []place.Placed) bool {
+	return !slices.ContainsFunc(placed, func(p place.Placed) bool {
+		r := u.Parts[p.Part].Request
+		return !r.Verdicts.Eligible(int(p.Node)) || maskOf(p.GPUs)&^c.catalog.Usable(r, p.Node) != 0
+	})
 }
 
 // settle decides for which models a gang waits that has no room on any: one on
@@ -252,102 +271,3 @@ func (c *cycle) makeRoomOnAny(j *model.Job, g *gang) (made, bool) {
 	g.use(at)
 	return made{}, false
 }
-
-// modelsPlaced says which models a job's members have got, and why those.
-func (t *turn) modelsPlaced() string {
-	if len(t.job.Models) == 0 || len(t.took) == 0 || len(t.took[0].models) == 0 {
-		return ""
-	}
-	if len(t.took) > 1 {
-		counts := map[string]int{}
-		var names []string
-		for _, o := range t.took {
-			name := modelNames(o.models)
-			if counts[name] == 0 {
-				names = append(names, name)
-			}
-			counts[name] += o.members
-		}
-		for i, name := range names {
-			names[i] = fmt.Sprintf("%s (%s)", name, plural(counts[name], "member"))
-		}
-		return "; on " + strings.Join(names, ", ") + ", the fastest with room for each"
-	}
-	o := t.took[0]
-	text := "; on " + modelNames(o.models)
-	switch {
-	case len(o.models) > 1:
-		text += fmt.Sprintf(", mixed, at speed %s, that of the slowest, since no faster model has room for all", number(o.speed()))
-	case len(o.passed) > 0:
-		text += fmt.Sprintf(" at speed %s, since %s has no room now", number(o.speed()), nameList(o.passed))
-	case slices.ContainsFunc(t.job.Models, func(m model.ModelSpeed) bool { return m.Speed > o.speed() }):
-		text += fmt.Sprintf(" at speed %s, as the order would have it", number(o.speed()))
-	case len(t.job.Models) > 1:
-		text += fmt.Sprintf(" at speed %s, the fastest of the %d models that it takes", number(o.speed()), len(t.job.Models))
-	}
-	return text
-}
-
-// served is what a gang has got.
-type served struct {
-	option
-	members int
-	// passed are the models that were looked at before, with their speeds, and full
-	// the regions.
-	passed, full []string
-	// routes are the regions that it could have gone to.
-	routes []route
-}
-
-// servedBy notes from what a gang that has been placed is served.
-func (t *turn) servedBy(g *gang) {
-	if len(g.options) == 0 {
-		return
-	}
-	s := served{option: g.options[g.took], members: g.members}
-	for i := range g.options {
-		o := &g.options[i]
-		if o.to != nil && !slices.ContainsFunc(s.routes, func(r route) bool { return r.name == o.to.name }) {
-			s.routes = append(s.routes, *o.to)
-		}
-		if i >= g.took {
-			continue
-		}
-		if o.to != nil && slices.Equal(o.models, s.models) {
-			s.full = append(s.full, o.to.name)
-		}
-		if len(o.models) == 1 && !slices.Equal(o.models, s.models) {
-			s.passed = append(s.passed, fmt.Sprintf("%s (speed %s)", o.models[0].Name, number(o.speed())))
-		}
-	}
-	s.passed = slices.Compact(s.passed)
-	t.took = append(t.took, s)
-}
-
-// modelsWanted says what a gang takes that waits, and for what it waits.
-func (g *gang) modelsWanted() string {
-	if len(g.options) == 0 || len(g.options[0].models) == 0 {
-		return ""
-	}
-	var names []string
-	for i := range g.options {
-		if o := &g.options[i]; len(o.models) == 1 {
-			names = append(names, fmt.Sprintf("%s (speed %s)", o.models[0].Name, number(o.speed())))
-		}
-	}
-	names = slices.Compact(names)
-	if len(names) == 1 {
-		return "; it takes only " + names[0]
-	}
-	return fmt.Sprintf("; it takes %s: this is said of %s", strings.Join(names, " or "), modelNames(g.options[g.at].models))
-}
-
-func modelNames(models []model.ModelSpeed) string {
-	names := make([]string, len(models))
-	for i, m := range models {
-		names[i] = m.Name
-	}
-	return strings.Join(names, " and ")
-}
-
-func number(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -96,6 +97,90 @@ func TestModels(t *testing.T) {
 				t.Errorf("reason (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A gang that names no models has one throughout, where there is room for it on one,
+// and several rather than that it waits. So says the reason.
+func TestModelsAreAlike(t *testing.T) {
+	mixed := ", since no model has room for all of them now; it goes as fast as the slowest, and would wait for one model if it named some (caravan_models)"
+	tests := map[string]struct {
+		cluster, jobs, want string
+		change              func(*model.Job)
+		reason              string
+	}{
+		"one model in two racks before two in one": {
+			cluster: "b1 r1 a1 ....\nb1 r1 h1 ....\nb1 r2 h2 ....\nb1 r3 h3 b...", jobs: "M 2x4",
+			want:   "b1 r1 a1 ....\nb1 r1 h1 MMMM\nb1 r2 h2 MMMM\nb1 r3 h3 b...",
+			reason: "placed 2 members with 8 GPUs in block b1, on 2 nodes",
+		},
+		"the others of the cluster too": {
+			cluster: "b1 r1 a1 ....\nb1 r1 h1 ....\nb1 r2 l1 ....\nb1 r3 l2 ....", jobs: "M 2x4",
+			want:   "b1 r1 a1 ....\nb1 r1 h1 ....\nb1 r2 l1 MMMM\nb1 r3 l2 MMMM",
+			reason: "placed 2 members with 8 GPUs in block b1, on 2 nodes",
+		},
+		"several where none has room for all": {
+			cluster: "b1 r1 a1 ....\nb1 r1 h1 ....\nb1 r2 h2 ....", jobs: "M 3x4",
+			want:   "b1 r1 a1 MMMM\nb1 r1 h1 MMMM\nb1 r2 h2 MMMM",
+			reason: "placed 3 members with 12 GPUs in block b1, on 3 nodes; on H100 (2 members), A100 (1 member)" + mixed,
+		},
+		"inside of what is required": {
+			cluster: "b1 r1 a1 ....\nb1 r1 h1 ....\nb1 r2 h2 ....", jobs: "M 2x4 require:rack",
+			want:   "b1 r1 a1 MMMM\nb1 r1 h1 MMMM\nb1 r2 h2 ....",
+			reason: "placed 2 members with 8 GPUs in rack b1/r1, on 2 nodes; on A100 (1 member), H100 (1 member)" + mixed,
+		},
+		"not those that start one by one": {
+			cluster: "b1 r1 a1 ....\nb1 r1 h1 ....\nb1 r1 h2 ....", jobs: "M 2x4 gang:none",
+			want:   "b1 r1 a1 MMMM\nb1 r1 h1 MMMM\nb1 r1 h2 ....",
+			reason: "placed 2 members with 8 GPUs on 2 nodes",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := drawModels(t, tt.cluster)
+			submit(t, s, tt.jobs)
+			plan := mustDecide(t, s, Policy{})
+			checkPlan(t, s, plan)
+			if diff := cmp.Diff(trimLines(tt.want), redraw(s, plan)); diff != "" {
+				t.Errorf("placements (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.reason, plan.Decisions[len(plan.Decisions)-1].Reason); diff != "" {
+				t.Errorf("reason (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// One that names none grows on the model that it has, if that has room.
+func TestGrowthIsAlike(t *testing.T) {
+	for cluster, want := range map[string]string{
+		"b1 r1 h1 ..\nb1 r1 a1 ..\nb1 r2 a2 ..": "a2: grows from 1 to 2 members: placed 1 member with 2 GPUs in island b1/r2/a2/0",
+		"b1 r1 h1 ..\nb1 r1 a1 ..\nb1 r2 a2 x.": "h1: grows from 1 to 2 members: placed 1 member with 2 GPUs in island b1/r1/h1/0; on H100 (1 member), A100 (those that it has), since no model has room for all of them now; it goes as fast as the slowest, and would wait for one model if it named some (caravan_models)",
+	} {
+		s := drawModels(t, cluster)
+		submit(t, s, "M 2x2")
+		j := &s.Jobs[len(s.Jobs)-1]
+		j.State, j.Groups[0].Min, j.Groups[0].Max = model.StateRunning, 1, 2
+		j.Members = []model.Member{{Group: "g0", Node: "a1", GPUs: []string{"a1.0", "a1.1"}}}
+		d := decision(t, s, "M")
+		if len(d.Members) != 1 || d.Members[0].Node+": "+d.Reason != want {
+			t.Errorf("grows by %+v: %s\nwant %s", d.Members, d.Reason, want)
+		}
+	}
+}
+
+// A gang that starts where a place was kept for it is told to be on the model there,
+// whichever would be its first choice now.
+func TestKeptPlaceTellsItsModel(t *testing.T) {
+	s := drawModels(t, "b1 r1 h1 ..\nb1 r1 a1 ..")
+	submit(t, s, "M 1x2")
+	j := &s.Jobs[0]
+	j.Models = []model.ModelSpeed{{Name: "H100", Speed: 1}, {Name: "A100", Speed: 0.5}}
+	j.Moving = []model.Moving{{At: s.Now, Until: s.Now.Add(time.Minute), Namespace: "default", For: "other",
+		Members: []model.Member{{Group: "g0", Node: "a1", GPUs: []string{"a1.0", "a1.1"}}}}}
+	want := "placed 1 member with 2 GPUs in node b1/r1/a1; on A100 at speed 0.5, which it was to start on"
+	if d := decision(t, s, "M"); len(d.Members) != 1 || d.Members[0].Node != "a1" || d.Reason != want {
+		t.Errorf("on %+v: %s\nwant %s", d.Members, d.Reason, want)
 	}
 }
 

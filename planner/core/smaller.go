@@ -148,7 +148,7 @@ func (c *cycle) beginShort(j *model.Job, g *gang, r place.Result, asked int) {
 	}
 	t.last = r
 	t.placed++
-	t.servedBy(g)
+	c.servedBy(t, g, r)
 	c.admitted(j, g, r, &t.d)
 	t.placedNow = c.placedNow
 }

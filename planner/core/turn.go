@@ -23,7 +23,9 @@ type turn struct {
 	waits     []wait
 	// took is what those placed are served from, where the job names models.
 	took []served
-	d    model.Decision
+	// mixed says on which models a gang is that names none and got several.
+	mixed []string
+	d     model.Decision
 	// short says that a gang has fewer members than it asks for.
 	short string
 }
@@ -110,7 +112,7 @@ func (c *cycle) serve(t *turn, stage int) bool {
 		default:
 			t.last = result
 			t.placed++
-			t.servedBy(g)
+			c.servedBy(t, g, result)
 			c.admitted(t.job, g, result, &t.d)
 		}
 	}

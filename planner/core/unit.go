@@ -171,6 +171,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 		c.joinOthers(j, g)
 	}
 	c.joinSlices(j, g)
+	c.likeOthers(j, g)
 	if g.within != topo.Root {
 		u.Within = g.within
 	}

@@ -46,7 +46,7 @@ type Job struct {
 	// Models are the GPU models that its device requests may be served from, with
 	// how fast the job runs on each; empty is any, and nothing is known of speeds.
 	// A gang runs on one of them throughout unless MixModels is set, since the
-	// slowest member sets the pace.
+	// slowest member sets the pace; where none is named, if one has room for all.
 	Models []ModelSpeed `json:"models,omitempty"`
 	// MixModels lets members of one gang run on different Models.
 	MixModels bool        `json:"mix_models,omitempty"`

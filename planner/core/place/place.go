@@ -9,71 +9,17 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
-// Unit is what must be placed together or not at all.
-type Unit struct {
-	Parts    []Part
-	Topology model.Topology
-	// Apart: members of different parts share no node either.
-	Apart bool
-	// Taken are nodes on which the unit must not put anything, because
-	// distinct_hosts forbids it: for all parts, or by part.
-	Taken       []int32
-	TakenByPart [][]int32
-	// Quotas are the distinct_property constraints.
-	Quotas []Quota
-	// Within limits the unit to a domain, because other members of its gang
-	// are there; topo.Root is no limit.
-	Within int32
-	// Only, if set, limits the unit to a part of one node instead.
-	Only *Spot
-}
-
-// Spot is a node, and the GPUs of it that count.
-type Spot struct {
-	Node int32
-	GPUs uint64
-}
-
-// Part is Count equal members.
-type Part struct {
-	Request *Request
-	Count   int
-	// Slices may divide it.
-	Slices Slices
-}
-
-// Quota is a distinct_property constraint: no value of Target may be used by
-// more than Limit members.
-type Quota struct {
-	Target string
-	Limit  int
-	// Part is the part that it counts, -1 for all.
-	Part int
-	// Used counts the members that are there already, by value.
-	Used map[string]int
-}
-
-// Placed is one member's place.
-type Placed struct {
-	Part int
-	Node int32
-	// GPUs are indexes in the node, in ring order; Tasks splits them by ask.
-	GPUs  []int8
-	Tasks [][]int8
-}
-
-// Result is a placement.
-type Result struct {
-	// Placed are the members, along the tree.
-	Placed []Placed
-	// Level and Domain name the domain chosen: a level of the tree, node,
-	// island, or "" for the whole cluster.
-	Level, Domain string
-}
-
 // Place finds places for a unit and takes them. If it does not fit, nothing
 // is taken and ok is false.
 func (e *Engine) Place(u *Unit) (r Result, ok bool) {
+	mark := e.State.Mark()
+	if r, ok = e.place(u); ok && u.Alike {
+		r = e.alike(u, r, mark)
+	}
+	return r, ok
+}
+
+func (e *Engine) place(u *Unit) (r Result, ok bool) {
 	start := e.State.Mark()
 	e.ban(u)
 	a := attempt{Engine: e, unit: u, steps: maxSteps, order: byWeight(u), required: -1}

@@ -79,7 +79,10 @@ func (m maxMin) Stand(s Situation) []Standing {
 	for _, i := range rest {
 		st := Standing{Class: classOther, Key: r.key(i), Why: r.why(i) + "; not chosen for the next round, so it gets what others leave"}
 		if at, ok := chosen[i]; ok {
-			st.Class, st.Why = classChosen, fmt.Sprintf("%s; chosen for the next round on %s", r.why(i), s.Models[at].Name)
+			st.Class, st.Why = classChosen, r.why(i)+"; chosen for the next round"
+			if e := &s.Jobs[i]; e.Running || e.namesModels() || len(s.Models) == 1 {
+				st.Why += " on " + s.Models[at].Name
+			}
 			if e := &s.Jobs[i]; !e.Running && len(e.Job.Models) > 1 {
 				st.Model = s.Models[at].Name
 			}
@@ -240,9 +243,13 @@ func (r *round) choose(jobs []int) map[int]int {
 	return chosen
 }
 
-// why says what a job is to have, and what it has had.
+// why says what a job is to have, and what it has had. One that names no models is
+// placed on any, whatever the program reckons with.
 func (r *round) why(i int) string {
 	part := &r.parts[r.kinds.of[i]]
+	if sum := r.target(i); sum >= 0.005 && len(r.s.Models) > 1 && !r.s.Jobs[i].namesModels() {
+		return fmt.Sprintf("to run %.0f %% of the time, on whatever it fits, %.2g times an equal part; has run %.0f %%", 100*sum, part.Level, 100*r.s.Jobs[i].received())
+	}
 	var on []string
 	for at, time := range part.Time {
 		if time >= 0.005 {
@@ -342,6 +349,10 @@ func speedsOf(e *Entry, models []ModelGPUs) []float64 {
 	}
 	return out
 }
+
+// namesModels reports whether it is placed on the models that it names, and on no
+// others.
+func (e *Entry) namesModels() bool { return len(e.Job.Models) > 0 || e.namedModel() != "" }
 
 // namedModel is the model in a device's name: "nvidia/gpu/MODEL".
 func (e *Entry) namedModel() string {

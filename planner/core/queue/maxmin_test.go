@@ -54,6 +54,25 @@ func TestMaxMinPaper(t *testing.T) {
 	}
 }
 
+// A job that names no models is placed on whatever it fits, so nothing else is said of
+// it; one that runs is where it is.
+func TestMaxMinNamesWhatIsKept(t *testing.T) {
+	waits, running, named := due("a", 1, 0, 0), runs(due("b", 1, 0, 0), 1), due("c", 1, 0, 0)
+	running.Model = "H100"
+	named.Job.Groups = []model.TaskGroup{{Devices: []model.DeviceAsk{{Name: "nvidia/gpu/H100", Count: 1}}}}
+	s := Situation{Now: deadlineNow, GPUs: 4, Models: []ModelGPUs{{"A100", 2}, {"H100", 2}}, Jobs: []Entry{waits, running, named}}
+	got := Policy{Order: OrderMaxMin, MaxMin: MaxMin{Round: 6 * time.Minute}}.Discipline().Stand(s)
+	for i, want := range []string{
+		"to run 100 % of the time, on whatever it fits, 0.75 times an equal part; has run 0 %; chosen for the next round",
+		"to run 100 % of the time, on whatever it fits, 0.75 times an equal part; has run 100 %; chosen for the next round on H100",
+		"to run 100 % on H100 of the time, 1.5 times an equal part; has run 0 %; chosen for the next round on H100",
+	} {
+		if got[i].Why != want || got[i].Model != "" {
+			t.Errorf("job %d, model %q: %s\nwant %s", i, got[i].Model, got[i].Why, want)
+		}
+	}
+}
+
 // The paper's example of the mechanism (section 5): what three jobs are to have of
 // a V100, a P100 and a K80, and how many rounds they have had on each. By the one
 // over the other the first goes to the P100 next (0.4/1), the second to the K80 and
@@ -198,11 +217,16 @@ func TestMaxMinStandings(t *testing.T) {
 			switch {
 			case st.Class == classHeld || st.Class == classChosen && e.Running:
 				used[e.Model] += e.Held
+			case st.Class == classChosen && !e.namesModels():
+				used["any"] += e.Asked
 			case st.Class == classChosen && strings.HasSuffix(st.Why, "on A"):
 				used["A"] += e.Asked
 			case st.Class == classChosen:
 				used["B"] += e.Asked
 			}
+		}
+		if all := used["A"] + used["B"] + used["any"]; all > s.GPUs && free["A"] >= 0 && free["B"] >= 0 {
+			t.Errorf("%d of %d GPUs are given", all, s.GPUs)
 		}
 		for name, n := range used {
 			// Drawn jobs may hold more than there is; of that nothing is given on.
