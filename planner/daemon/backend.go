@@ -243,6 +243,7 @@ func explainJob(m *observe.Managed, v *observe.View) httpapi.Explain {
 	for _, s := range m.Members {
 		if s.State == observe.AllocPlaced {
 			e.Placed++
+			e.HeldGPUs += len(s.Member.GPUs)
 		}
 	}
 	until := v.Taken

@@ -294,3 +294,20 @@ func TestExplainWhatWouldBe(t *testing.T) {
 		t.Errorf("of the plan before it says %q", e.Reason)
 	}
 }
+
+// What a job holds is counted by its members, whatever it asks for.
+func TestExplainCountsWhatIsHeld(t *testing.T) {
+	m := job("grown")
+	m.Model.Groups[0].Count = 1
+	for i := range 3 {
+		state := observe.AllocPlaced
+		if i == 2 {
+			state = observe.AllocNone // on its way
+		}
+		m.Members = append(m.Members, observe.MemberState{Member: model.Member{Group: "g", Index: i, GPUs: []string{"a", "b", "c", "d"}}, State: state})
+	}
+	e := explainJob(&m, viewOf(m))
+	if e.Members != 1 || e.Placed != 2 || e.GPUs != 4 || e.HeldGPUs != 8 {
+		t.Errorf("%d of %d members, %d of %d GPUs; want 2 of 1, 8 of 4", e.Placed, e.Members, e.HeldGPUs, e.GPUs)
+	}
+}

@@ -115,16 +115,19 @@ type Job struct {
 	Type   string      `json:"type,omitempty"`
 	State  model.State `json:"state"`
 	// Position is the place in the queue, from 1; 0 when the job does not wait.
-	Position  int        `json:"position,omitempty"`
-	Queue     string     `json:"queue,omitempty"`
-	Priority  int        `json:"priority,omitempty"`
-	Gang      model.Gang `json:"gang,omitempty"`
-	Members   int        `json:"members"`
-	Placed    int        `json:"placed"`
-	GPUs      int        `json:"gpus"`
-	Submitted time.Time  `json:"submitted,omitzero"`
-	Reason    string     `json:"reason,omitempty"`
-	Released  bool       `json:"released,omitempty"`
+	Position int        `json:"position,omitempty"`
+	Queue    string     `json:"queue,omitempty"`
+	Priority int        `json:"priority,omitempty"`
+	Gang     model.Gang `json:"gang,omitempty"`
+	// Members and GPUs are what it asks for; Placed and HeldGPUs are what it has,
+	// which is more of an elastic gang that has grown.
+	Members   int       `json:"members"`
+	Placed    int       `json:"placed"`
+	GPUs      int       `json:"gpus"`
+	HeldGPUs  int       `json:"held_gpus,omitempty"`
+	Submitted time.Time `json:"submitted,omitzero"`
+	Reason    string    `json:"reason,omitempty"`
+	Released  bool      `json:"released,omitempty"`
 	// Work says how far the gangs have come that run, and who is missing of those
 	// that wait at the barrier.
 	Work string `json:"work,omitempty"`

@@ -20,10 +20,11 @@ func uuids(node string, from, to int) []string {
 }
 
 var jobs = []httpapi.Job{
-	{Namespace: "default", ID: "train-gang", Type: "batch", State: model.StateRunning, Queue: "default", RunTime: "predicted to run for 1h0m0s (± 5m0s, the median of 4 like it)", Gang: model.GangJob, Members: 2, Placed: 2, GPUs: 16, Submitted: now.Add(-3 * time.Minute), Reason: "both members fit in rack r1, the tightest domain", Work: "step 1200, 31.25/s, checkpoint 2m5s ago"},
-	{Namespace: "research", ID: "sweep", Type: "batch", State: model.StateQueued, Position: 1, Queue: "research/vision", Priority: 50, Gang: model.GangNone, Members: 6, Placed: 2, GPUs: 6, Submitted: now.Add(-26 * time.Hour), Reason: "needs 4 more GPUs; 0 are free", Work: "waiting for gang: 1 of 2 joined, gpu-4 missing"},
+	{Namespace: "default", ID: "train-gang", Type: "batch", State: model.StateRunning, Queue: "default", RunTime: "predicted to run for 1h0m0s (± 5m0s, the median of 4 like it)", Gang: model.GangJob, Members: 2, Placed: 2, GPUs: 16, HeldGPUs: 16, Submitted: now.Add(-3 * time.Minute), Reason: "both members fit in rack r1, the tightest domain", Work: "step 1200, 31.25/s, checkpoint 2m5s ago"},
+	{Namespace: "research", ID: "sweep", Type: "batch", State: model.StateQueued, Position: 1, Queue: "research/vision", Priority: 50, Gang: model.GangNone, Members: 6, Placed: 2, GPUs: 6, HeldGPUs: 2, Submitted: now.Add(-26 * time.Hour), Reason: "needs 4 more GPUs; 0 are free", Work: "waiting for gang: 1 of 2 joined, gpu-4 missing"},
 	{Namespace: "default", ID: "big", Type: "batch", State: model.StateQueued, Position: 2, Queue: "default", Priority: 70, Gang: model.GangJob, Members: 4, GPUs: 32, Submitted: now.Add(-90 * time.Minute), Reason: "needs 4 whole nodes; 1 is free"},
-	{Namespace: "default", ID: "old", Type: "service", State: model.StateRunning, Queue: "default", Gang: model.GangNone, Members: 1, Placed: 1, GPUs: 1, Submitted: now.Add(-5 * time.Second), Released: true},
+	{Namespace: "default", ID: "old", Type: "service", State: model.StateRunning, Queue: "default", Gang: model.GangNone, Members: 1, Placed: 1, GPUs: 1, HeldGPUs: 1, Submitted: now.Add(-5 * time.Second), Released: true},
+	{Namespace: "default", ID: "elastic", Type: "batch", State: model.StateRunning, Queue: "default", Gang: model.GangJob, Members: 1, Placed: 2, GPUs: 8, HeldGPUs: 16, Submitted: now.Add(-2 * time.Minute)},
 }
 
 var waiting = httpapi.Explain{

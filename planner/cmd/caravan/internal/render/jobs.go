@@ -33,9 +33,18 @@ func Queue(w io.Writer, s Style, jobs []httpapi.Job) error {
 			position = "-"
 		}
 		g.add(position, Name(j.Namespace, j.ID), j.Queue, strconv.Itoa(j.Priority), string(j.Gang),
-			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), withWork(j))
+			fmt.Sprintf("%d/%d", j.Placed, j.Members), heldGPUs(j), s.age(j.Submitted), withWork(j))
 	}
 	return g.write(w, "")
+}
+
+// heldGPUs are those that a job asks for, and before them those that it holds, where
+// these are others.
+func heldGPUs(j httpapi.Job) string {
+	if j.HeldGPUs == 0 || j.HeldGPUs == j.GPUs {
+		return strconv.Itoa(j.GPUs)
+	}
+	return fmt.Sprintf("%d/%d", j.HeldGPUs, j.GPUs)
 }
 
 // withWork is why a job waits, and how the part of it is that is placed.
@@ -59,7 +68,7 @@ func Jobs(w io.Writer, s Style, jobs []httpapi.Job) error {
 			state = "released"
 		}
 		g.add(Name(j.Namespace, j.ID), j.Type, state, j.Queue, string(j.Gang),
-			fmt.Sprintf("%d/%d", j.Placed, j.Members), strconv.Itoa(j.GPUs), s.age(j.Submitted), j.Work)
+			fmt.Sprintf("%d/%d", j.Placed, j.Members), heldGPUs(j), s.age(j.Submitted), j.Work)
 	}
 	return g.write(w, "")
 }
@@ -192,7 +201,10 @@ func stateLine(s Style, e httpapi.Explain) string {
 	if e.Position > 0 {
 		text += fmt.Sprintf(", number %d in the queue", e.Position)
 	}
-	if e.Members > 0 {
+	switch {
+	case e.Placed > e.Members:
+		text += fmt.Sprintf(", %s placed, %d more than it asks for", count(e.Placed, "member"), e.Placed-e.Members)
+	case e.Members > 0:
 		text += fmt.Sprintf(", %d of %s placed", e.Placed, count(e.Members, "member"))
 	}
 	return text

@@ -31,8 +31,17 @@ func Queues(w io.Writer, queues []model.QueueUse) error {
 		g.add(q.Path, strconv.Itoa(q.Guaranteed[model.ResourceGPU]), strconv.Itoa(q.Used[model.ResourceGPU]),
 			strconv.Itoa(q.BorrowedGPUs), limit, waiting, strconv.FormatFloat(q.Share, 'f', 2, 64), others(q))
 	}
-	return g.write(w, "")
+	if err := g.write(w, ""); err != nil || !slices.ContainsFunc(queues, func(q model.QueueUse) bool { return q.Share > 1 }) {
+		return err
+	}
+	_, err := fmt.Fprintln(w, overOne)
+	return err
 }
+
+// overOne says why a share may be more than the whole cluster.
+const overOne = `
+SHARE is what a queue uses now and what it has used on average of late, added up, by
+its weight: over 1 it is more than the cluster has, since the past counts too.`
 
 // others are the resources beside GPUs of which a queue is guaranteed some, or
 // limited: "cpu_mhz 500 of 1000".

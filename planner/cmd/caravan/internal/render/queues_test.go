@@ -25,6 +25,19 @@ org/team  32          40    8         48     -            0.16   cpu_mhz 7 of 10
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
 	out.Reset()
+	if err := Queues(&out, []model.QueueUse{{Path: "org", Guaranteed: map[string]int{"gpu": 8}, Used: map[string]int{"gpu": 24}, BorrowedGPUs: 16, Share: 1.82}}); err != nil {
+		t.Fatal(err)
+	}
+	want = `QUEUE  GUARANTEED  USED  BORROWED  LIMIT  WAITING  SHARE  OTHERS
+org    8           24    16        -      -        1.82
+
+SHARE is what a queue uses now and what it has used on average of late, added up, by
+its weight: over 1 it is more than the cluster has, since the past counts too.
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("more than the cluster (-want +got):\n%s", diff)
+	}
+	out.Reset()
 	if err := Queues(&out, nil); err != nil || out.String() != "No queue is configured.\n" {
 		t.Errorf("without queues: %q, %v", out.String(), err)
 	}
