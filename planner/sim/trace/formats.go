@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // itp are Microsoft's ITP jobs: job_id, submission_time, duration, num_gpu, and
@@ -97,17 +96,20 @@ func (p openb) job(r *row) (Job, error) {
 	return j, errors.Join(faults...)
 }
 
-// sacct is Slurm's accounting: sacct --parsable2 with at least JobID, Submit,
+// sacct is Slurm's accounting: sacct --parsable2 with at least JobID or JobIDRaw, Submit,
 // AllocTRES or ReqTRES, and ElapsedRaw or Elapsed. shards is how many of a GPU
 // gres/shard counts; 0: nobody has said.
 type sacct struct{ shards int }
 
 func (sacct) columns() []string { return []string{"JobID", "Submit"} }
 
+// instead is what may stand in the place of a column.
+func (sacct) instead() map[string]string { return map[string]string{"JobID": "JobIDRaw"} }
+
 func (sacct) named() named { return named{"Submit", "Elapsed", "AllocTRES"} }
 
 func (p sacct) job(r *row) (Job, error) {
-	id := strings.Clone(r.text("JobID"))
+	id := strings.Clone(first(r, "JobID", "JobIDRaw"))
 	if strings.Contains(id, ".") {
 		return Job{}, leftOut("it is a step of a job")
 	}
@@ -117,12 +119,11 @@ func (p sacct) job(r *row) (Job, error) {
 		return j, err
 	}
 	var faults []error
-	at, err := time.Parse("2006-01-02T15:04:05", r.text("Submit"))
-	if err != nil {
+	var known bool
+	if j.Submit, known = slurmTime(r.text("Submit")); !known {
 		faults = append(faults, fmt.Errorf("Submit %q: want a time such as 2031-05-17T12:00:00", r.text("Submit")))
-	} else {
-		j.Submit = float64(at.Unix())
 	}
+	var err error
 	if text := r.text("ElapsedRaw"); text != "" {
 		j.Duration = r.number("ElapsedRaw", &faults)
 	} else if j.Duration, err = slurmDuration(r.text("Elapsed")); err != nil {
@@ -136,6 +137,14 @@ func (p sacct) job(r *row) (Job, error) {
 		return j, leftOut("it had not ended")
 	}
 	return j, errors.Join(faults...)
+}
+
+// slurmTime reads a time of day, or, as with SLURM_TIME_FORMAT=%s, seconds since 1970.
+func slurmTime(text string) (seconds float64, known bool) {
+	if n, err := strconv.ParseUint(text, 10, 63); err == nil {
+		return float64(n), true
+	}
+	return dated(text)
 }
 
 // running are Slurm's states of jobs that have run and go on.

@@ -35,7 +35,7 @@ func newLines(r io.Reader, comma rune) *lines {
 	return &lines{in: bufio.NewReaderSize(r, 1<<16), comma: comma, quotes: comma == ','}
 }
 
-// next reads the columns of the next line that is not empty. They are good until the
+// next reads the columns of the next line that is not blank. They are good until the
 // next call. A row that cannot be cut is an error that is not of errRead.
 func (l *lines) next() ([]string, error) {
 	for {
@@ -43,7 +43,7 @@ func (l *lines) next() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if line != "" {
+		if strings.TrimSpace(line) != "" {
 			return l.cut(line)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // tiresias is the list of jobs of Tiresias's simulator.
@@ -30,9 +29,6 @@ type helios struct{ unit float64 }
 
 func (helios) columns() []string { return []string{"job_id", "gpu_num", "submit_time", "duration"} }
 
-// clocks are how they write a time; what is behind the seconds does not count.
-var clocks = [...]string{"2006-01-02 15:04:05", "2006-01-02T15:04:05"}
-
 func (helios) named() named { return named{"submit_time", "duration", "gpu_num"} }
 
 func (p helios) job(r *row) (Job, error) {
@@ -41,15 +37,9 @@ func (p helios) job(r *row) (Job, error) {
 	if len(faults) == 0 && j.GPUs == 0 {
 		return j, leftOut("it asks for no GPU")
 	}
-	text := r.text("submit_time")
-	known := false
-	for _, form := range clocks {
-		if at, err := time.Parse(form, text[:min(len(text), len(form))]); err == nil && !known {
-			j.Submit, known = float64(at.Unix()), true
-		}
-	}
-	if !known {
-		faults = append(faults, fmt.Errorf("submit_time %q: want a time such as 2020-04-01 12:00:00", text))
+	var known bool
+	if j.Submit, known = dated(r.text("submit_time")); !known {
+		faults = append(faults, fmt.Errorf("submit_time %q: want a time such as 2020-04-01 12:00:00", r.text("submit_time")))
 	}
 	if !r.has("duration") {
 		return j, leftOut("it had not ended")

@@ -25,7 +25,7 @@ func TestPublished(t *testing.T) {
 		},
 		"acme": {
 			format: FormatHelios, text: "job_id,user,node_num,gpu_num,cpu_num,type,submit_time,start_time,end_time,duration\ndlc1,u,1,16,8,Pretrain,2023-03-01 08:00:00+08:00,x,y,100\n",
-			want: []Job{{ID: "dlc1", Submit: 1677657600, Duration: 100, GPUs: 16, Queue: "Pretrain"}},
+			want: []Job{{ID: "dlc1", Submit: 1677628800, Duration: 100, GPUs: 16, Queue: "Pretrain"}},
 		},
 	}
 	for name, test := range tests {

@@ -26,9 +26,10 @@ type row struct {
 	values []string
 }
 
-// newTable reads the header and looks for the columns that must be there. bare:
-// there is no header, and the columns have these names in this order.
-func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, error) {
+// newTable reads the header and looks for the columns that must be there, or what may
+// stand in their place. bare: there is no header, and the columns have these names in
+// this order.
+func newTable(r io.Reader, comma rune, columns []string, instead map[string]string, bare bool) (*table, error) {
 	t := &table{lines: newLines(r, comma), names: map[string]int{}}
 	header := columns
 	if !bare {
@@ -45,7 +46,7 @@ func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, err
 		}
 	}
 	for i, name := range header {
-		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+		name = strings.TrimSpace(name)
 		if _, twice := t.names[name]; !twice {
 			t.names[name] = i
 		} else if name != "" {
@@ -55,12 +56,16 @@ func newTable(r io.Reader, comma rune, columns []string, bare bool) (*table, err
 	t.width = len(header)
 	var missing []string
 	for _, name := range columns {
-		if _, ok := t.names[name]; !ok {
+		_, there := t.names[name]
+		if other := instead[name]; !there && other != "" {
+			_, there = t.names[other]
+		}
+		if !there {
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%w: columns %s are missing; there are %s", ErrTrace, strings.Join(missing, ", "), readable(header))
+		return nil, fmt.Errorf("%w: columns %s are missing; there are, divided by %q: %s", ErrTrace, strings.Join(missing, ", "), comma, readable(header))
 	}
 	t.row.names = t.names
 	return t, nil

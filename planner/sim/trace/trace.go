@@ -4,6 +4,7 @@ package trace
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"errors"
@@ -148,6 +149,14 @@ type parser interface {
 	named() named
 }
 
+// insteadOf is what may stand in the place of a form's columns.
+func insteadOf(p parser) map[string]string {
+	if other, has := p.(interface{ instead() map[string]string }); has {
+		return other.instead()
+	}
+	return nil
+}
+
 type named struct{ submit, duration, gpus string }
 
 // Scan reads a trace, plain or gzipped, and hands out its jobs in the order of
@@ -162,7 +171,7 @@ func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
 	if err != nil {
 		return rep, err
 	}
-	t, err := newTable(plain, comma, p.columns(), o.Format == FormatGavel)
+	t, err := newTable(plain, comma, p.columns(), insteadOf(p), o.Format == FormatGavel)
 	if err != nil {
 		return rep, err
 	}
@@ -279,19 +288,38 @@ func (o Options) parser() (parser, rune, error) {
 	return nil, 0, fmt.Errorf("%w: format %q: want one of %s", ErrTrace, o.Format, strings.Join(Formats(), ", "))
 }
 
-// unzip reads through gzip where the data is such.
+// packed are the beginnings of files that are compressed in other ways.
+var packed = map[string]string{"PK\x03\x04": "zip", "\x28\xb5\x2f\xfd": "zstd", "\xfd7zX": "xz", "BZh": "bzip2"}
+
+// unzip reads through gzip where the data is such, and past the mark that some programs
+// put before UTF-8.
 func unzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
-	head, _ := b.Peek(2)
-	if len(head) < 2 || head[0] != 0x1f || head[1] != 0x8b {
-		return b, nil
+	head, _ := b.Peek(4)
+	for begin, form := range packed {
+		if bytes.HasPrefix(head, []byte(begin)) {
+			return nil, fmt.Errorf("%w: it is compressed as %s: want plain text, or gzip", ErrTrace, form)
+		}
+	}
+	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		return unmarked(b), nil
 	}
 	z, err := gzip.NewReader(b)
 	if err != nil {
 		return nil, fmt.Errorf("%w: decompress: %w", ErrTrace, err)
 	}
-	return z, nil
+	return unmarked(bufio.NewReader(z)), nil
 }
+
+// unmarked leaves out a byte order mark, in whose place a quote may stand.
+func unmarked(b *bufio.Reader) io.Reader {
+	if head, _ := b.Peek(len(byteOrderMark)); string(head) == byteOrderMark {
+		_, _ = b.Discard(len(byteOrderMark)) // it has them
+	}
+	return b
+}
+
+const byteOrderMark = "\ufeff"
 
 // The bounds of what a row may say: a time of 300 years, a million GPUs.
 const (
@@ -328,6 +356,9 @@ func check(j *Job, of named) error {
 	}
 	if !(math.Abs(j.Deadline) <= maxSeconds) {
 		add("deadline_s %g s: want a time within %g s of zero", j.Deadline, float64(maxSeconds))
+	}
+	if j.Deadline != 0 && j.Deadline <= j.Submit {
+		add("deadline_s %g s: want a time after %s, %g s, on the same clock", j.Deadline, of.submit, j.Submit)
 	}
 	if j.Share == 1 {
 		j.Share = 0

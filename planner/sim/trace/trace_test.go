@@ -65,6 +65,24 @@ func TestFormats(t *testing.T) {
 			want:    []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1, Profile: "3g.20gb"}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1, Profile: "1g.10gb"}, {ID: "5", Submit: 7, Duration: 60, GPUs: 1, Profile: "2g.20gb"}},
 			wantRep: Report{Rows: 5, Jobs: 3, Left: map[string]int{"it has a MIG instance and more: a job has one, or whole GPUs": 2}, FirstLeft: "line 4: it has a MIG instance and more: a job has one, or whole GPUs"},
 		},
+		"a mark and quotes":          {o: Options{Format: "csv"}, text: "\ufeff\"job\",\"gpus\",\"submit_s\",\"duration_s\"\r\n\"a\",\"8\",\"0\",\"60\"\r\n  \r\n", want: []Job{{ID: "a", Duration: 60, GPUs: 8}}, wantRep: Report{Rows: 1, Jobs: 1}},
+		"deadlines of another clock": {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,deadline_s\na,1000,60,8,90\nb,1000,60,8,1090\nc,-9,60,8,-9\n", want: []Job{{ID: "b", Submit: 1000, Duration: 60, GPUs: 8, Deadline: 1090}}, wantRep: Report{Rows: 3, Jobs: 1, Broken: 2, First: "line 2: deadline_s 90 s: want a time after submit_s, 1000 s, on the same clock"}},
+		"Slurm's times": {
+			o: Options{Format: "sacct"}, text: "Submit|ElapsedRaw|JobIDRaw|AllocTRES\n1970-01-01T02:00:07+0200|60|1|gres/gpu=1\n1970-01-01T00:00:07Z|60|2|gres/gpu=1\n7|60|3|gres/gpu=1\n1970-01-01 00:00:07|60|4|gres/gpu=1\n1970-01-01T02:00:07.25+02:00|60|5|gres/gpu=1\nUnknown|60|6|gres/gpu=1\n-7|60|7|gres/gpu=1\n",
+			want:    []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 1}, {ID: "2", Submit: 7, Duration: 60, GPUs: 1}, {ID: "3", Submit: 7, Duration: 60, GPUs: 1}, {ID: "4", Submit: 7, Duration: 60, GPUs: 1}, {ID: "5", Submit: 7.25, Duration: 60, GPUs: 1}},
+			wantRep: Report{Rows: 7, Jobs: 5, Broken: 2, First: "line 7: Submit \"Unknown\": want a time such as 2031-05-17T12:00:00"},
+		},
+		"Slurm's arrays, heterogeneous jobs and requeued ones": {
+			o: Options{Format: "sacct"}, text: "JobID|Submit|Elapsed|AllocTRES|State\n1_1|1970-01-01T00:00:07|1-00:00:01|cpu=8,gres/gpu=1|COMPLETED\n1_1.batch|1970-01-01T00:00:07|00:01:00|cpu=8,gres/gpu=1|COMPLETED\n1_[2-9]|1970-01-01T00:00:07|00:00:00||PENDING\n2+0|1970-01-01T00:00:07|00:01:00|gres/gpu=1|COMPLETED\n2+1|1970-01-01T00:00:07|00:01:00|gres/gpu=8|COMPLETED\n3|1970-01-01T00:00:07|00:01:00|gres/gpu=1|NODE_FAIL\n3|1970-01-01T00:00:09|02:00|gres/gpu=1|CANCELLED by 7\n",
+			want:    []Job{{ID: "1_1", Submit: 7, Duration: 86401, GPUs: 1}, {ID: "2+0", Submit: 7, Duration: 60, GPUs: 1}, {ID: "2+1", Submit: 7, Duration: 60, GPUs: 8}, {ID: "3", Submit: 7, Duration: 60, GPUs: 1}, {ID: "3#5", Submit: 9, Duration: 120, GPUs: 1}},
+			wantRep: Report{Rows: 7, Jobs: 5, Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}, FirstLeft: "line 3: it is a step of a job"},
+		},
+		"Slurm's older generic resources": {
+			o: Options{Format: "sacct"}, text: "JobID|Submit|Elapsed|ReqGRES\n1|1970-01-01T00:00:07|01:00|gpu:8\n2|1970-01-01T00:00:07|01:00|gres:gpu:a100:4\n3|1970-01-01T00:00:07|01:00|gpu:v100:2(S:0-1)\n4|1970-01-01T00:00:07|01:00|gres:gpu:2(S:0),gres:tmpdisk:100\n",
+			want: []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 8}, {ID: "2", Submit: 7, Duration: 60, GPUs: 4}, {ID: "3", Submit: 7, Duration: 60, GPUs: 2}, {ID: "4", Submit: 7, Duration: 60, GPUs: 2}}, wantRep: Report{Rows: 4, Jobs: 4},
+		},
+		"sacct as it prints by default": {o: Options{Format: "sacct"}, text: "JobID   Submit\n------- ------\n", wantErr: "columns JobID, Submit are missing; there are, divided by '|': JobID   Submit"},
+		"no column of another name":     {o: Options{Format: "sacct"}, text: "Job|Submit\n1|2\n", wantErr: "columns JobID are missing"},
 		"csv": {
 			o: Options{Format: "csv"}, text: "\ufeffgpus,job,submit_s,duration_s,min_gpus,max_gpus,deadline_s,class,queue,model\n8,a,0,60,4,16,90,finetune,org/team,bert\n1,,1,2,,,,,,\n",
 			want: []Job{{ID: "a", Duration: 60, GPUs: 8, Min: 4, Max: 16, Deadline: 90, Class: "finetune", Queue: "org/team", Model: "bert"}, {ID: "2", Submit: 1, Duration: 2, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 2},
@@ -90,9 +108,9 @@ func TestFormats(t *testing.T) {
 		"Slurm's jobs that have not ended": {o: Options{Format: "sacct"}, text: "JobID|State|Submit|End|ElapsedRaw|AllocTRES\n1|RUNNING|1970-01-01T00:00:07|Unknown|60|gres/gpu=1\n2|SUSPENDED|1970-01-01T00:00:07|Unknown|60|gres/gpu=1\n3_[1-9%2]|PENDING|1970-01-01T00:00:07|Unknown|0|gres/gpu=1\n3_0|COMPLETED|1970-01-01T00:00:07|1970-01-01T00:01:07|60|gres/gpu=1\n", want: []Job{{ID: "3_0", Submit: 7, Duration: 60, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 1, Left: map[string]int{"it had not ended": 2, "it never ran": 1}, FirstLeft: "line 2: it had not ended"}},
 		"a line that is too long":          {o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus\n" + strings.Repeat("a", 1<<20) + ",0,5,1\nb,0,5,1\n" + strings.Repeat("c", 1<<17) + ",0,0,1\nd,0,5,1\n", want: []Job{{ID: "b", Duration: 5, GPUs: 1}, {ID: "d", Duration: 5, GPUs: 1}}, wantRep: Report{Rows: 4, Jobs: 2, Broken: 2, First: "line 2: the line is longer than 1048576 bytes"}},
 		"UTF-16":                           {o: Options{Format: "csv"}, text: "\xff\xfej\x00o\x00b\x00", wantErr: "the text is UTF-16: want UTF-8"},
-		"no text":                          {o: Options{Format: "csv"}, text: "a\x1b[31m,b\n1,2\n", wantErr: `there are a\x1b[31m, b`},
+		"no text":                          {o: Options{Format: "csv"}, text: "a\x1b[31m,b\n1,2\n", wantErr: `divided by ',': a\x1b[31m, b`},
 		"a long no header":                 {o: Options{Format: "csv"}, text: strings.Repeat("x", 1000) + "\n", wantErr: "xxx…"},
-		"no columns":                       {o: Options{Format: "csv"}, text: "a,b\n1,2\n", wantErr: "columns job, submit_s, duration_s, gpus are missing; there are a, b"},
+		"no columns":                       {o: Options{Format: "csv"}, text: "a,b\n1,2\n", wantErr: "columns job, submit_s, duration_s, gpus are missing; there are, divided by ',': a, b"},
 		"nothing":                          {o: Options{Format: "csv"}, text: "", wantErr: "empty"},
 		"no format":                        {o: Options{Format: "xml"}, text: "", wantErr: "format \"xml\": want one of"},
 	}
@@ -118,6 +136,16 @@ func TestFormats(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is compressed in another way is told, and not read as text.
+func TestOtherCompression(t *testing.T) {
+	for form, text := range map[string]string{"zip": "PK\x03\x04....", "zstd": "\x28\xb5\x2f\xfd....", "xz": "\xfd7zXZ....", "bzip2": "BZh9...."} {
+		_, _, err := Read(strings.NewReader(text), Options{Format: FormatCSV})
+		if want := "compressed as " + form + ": want plain text, or gzip"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
 	}
 }
 

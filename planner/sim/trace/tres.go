@@ -29,12 +29,13 @@ var instance = regexp.MustCompile(`(?:^|[_-])([1-9]g\.[1-9][0-9]{0,3}gb)$`)
 func readTRES(text string) (t tres) {
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(part, "=")
-		if !ok { // the older form: gpu:8 or gpu:a100:8
+		if !ok { // the older form: gpu:8, gres:gpu:a100:8 or gpu:8(S:0-1), with the sockets
+			part, _, _ = strings.Cut(part, "(")
 			if at := strings.LastIndexByte(part, ':'); at >= 0 {
 				name, value = part[:at], part[at+1:]
 			}
 		}
-		name = strings.TrimPrefix(name, "gres/")
+		name = strings.TrimPrefix(strings.TrimPrefix(name, "gres/"), "gres:")
 		n, err := strconv.Atoi(value)
 		if err != nil {
 			continue
