@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -32,25 +34,99 @@ const (
 	MaxDays      = 100_000
 )
 
-// Make makes the trace up. Arrivals are a Poisson process whose rate is highest
-// in the afternoon; run times are lognormal, of a median that grows with the
-// square root of the gang's size.
+// Make makes the trace up, the earliest job first; see Each.
 func (s Synthetic) Make() ([]Job, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	rng := rand.New(rand.NewPCG(s.Seed, 0x5e17))
-	jobs := make([]Job, s.Jobs)
-	for i := range jobs {
-		jobs[i] = s.one(rng)
-		jobs[i].ID = fmt.Sprintf("synth-%06d", i+1)
-	}
-	Sort(jobs)
-	return Shift(jobs), nil
+	var jobs []Job
+	err := s.Each(func(j Job) error {
+		jobs = append(jobs, j)
+		return nil
+	})
+	return jobs, err
 }
 
-// check reports every fault.
-func (s Synthetic) check() error {
+// madeAtOnce is how many jobs Each keeps in memory, or a few more: some 50 megabytes.
+const madeAtOnce = 1 << 20
+
+// Each hands out the trace's jobs, the earliest first; its memory does not grow with
+// them. Arrivals are a Poisson process whose rate is highest in the afternoon; run times
+// are lognormal, of a median that grows with the square root of the gang's size.
+func (s Synthetic) Each(each func(Job) error) error { return s.inParts(madeAtOnce, each) }
+
+// made is a job that is made up, in as little memory as may be: its number, and all that
+// is not of its class alone.
+type made struct {
+	submit, duration float64
+	number, gpus     int32
+	class            string
+}
+
+// inParts makes all jobs again for each part of the time, and keeps those of about so
+// many that are submitted in it: which they are, the seed alone says.
+func (s Synthetic) inParts(most int, each func(Job) error) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	first, bounds := s.parts(most)
+	kept := make([]made, 0, min(s.Jobs, most))
+	for i := range bounds[1:] {
+		kept = kept[:0]
+		s.all(func(number int, j Job) {
+			if bounds[i] <= j.Submit && j.Submit < bounds[i+1] {
+				kept = append(kept, made{j.Submit, j.Duration, int32(number), int32(j.GPUs), j.Class})
+			}
+		})
+		slices.SortFunc(kept, func(a, b made) int {
+			if c := cmp.Compare(a.submit, b.submit); c != 0 {
+				return c
+			}
+			return strings.Compare(name(a.number), name(b.number)) // as Sort has it
+		})
+		for _, m := range kept {
+			j := Job{ID: name(m.number), Submit: m.submit - first, Duration: m.duration, GPUs: int(m.gpus), Class: m.class}
+			if err := each(j); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func name(number int32) string { return fmt.Sprintf("synth-%06d", number) }
+
+// all makes every job, in the order of the numbers.
+func (s Synthetic) all(each func(number int, j Job)) {
+	rng := rand.New(rand.NewPCG(s.Seed, 0x5e17))
+	for i := range s.Jobs {
+		each(i+1, s.one(rng))
+	}
+}
+
+// slots is into how many equal parts of the time the jobs are counted.
+const slots = 1 << 12
+
+// parts is when the first job is submitted, and what divides the time into parts of
+// about so many jobs each.
+func (s Synthetic) parts(most int) (first float64, bounds []float64) {
+	first = math.Inf(1)
+	length := s.Days * day / slots
+	var counts [slots]int
+	s.all(func(_ int, j Job) {
+		first = min(first, j.Submit)
+		counts[min(int(j.Submit/length), slots-1)]++
+	})
+	bounds = []float64{0}
+	sum := 0
+	for i, n := range counts {
+		if sum > 0 && sum+n > most {
+			bounds, sum = append(bounds, float64(i)*length), 0
+		}
+		sum += n
+	}
+	return first, append(bounds, math.Inf(1))
+}
+
+// Check reports every fault.
+func (s Synthetic) Check() error {
 	var faults []string
 	want := func(holds bool, key string, value any, allowed string) {
 		if !holds {

@@ -185,11 +185,10 @@ func (a *app) traceSynth() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "synth", Short: "Make up a trace of foundation-model training", Args: args(0, 0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
-			jobs, err := s.Make()
-			if err != nil {
+			if err := s.Check(); err != nil {
 				return usage("%w", err)
 			}
-			return a.writeJobs(jobs)
+			return a.writeTrace(s.Each)
 		},
 	}
 	cmd.Flags().IntVar(&s.Jobs, "jobs", 10000, "`number` of jobs")
