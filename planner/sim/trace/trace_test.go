@@ -221,11 +221,13 @@ func anyJobs(t *rapid.T) []Job {
 	jobs := make([]Job, n)
 	for i := range jobs {
 		jobs[i] = Job{ID: fmt.Sprint("j", i), Submit: float64(rapid.IntRange(0, 10*86400).Draw(t, "submit")), Duration: float64(rapid.IntRange(1, 1e6).Draw(t, "duration")), GPUs: rapid.IntRange(1, 64).Draw(t, "gpus")}
+		if i < 2 {
+			jobs[i].Submit = float64(i) * 86400
+		}
 		if rapid.Bool().Draw(t, "due") {
 			jobs[i].Deadline = jobs[i].Submit + jobs[i].Duration
 		}
 	}
-	jobs[0].Submit, jobs[1].Submit = 0, 86400
 	Sort(jobs)
 	return Shift(jobs)
 }
