@@ -152,7 +152,7 @@ func TestSpeedChargesNoMoreThanMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSpeed(&c, H100NDR)
+	s := NewSpeed(&c, H100NDR(DefaultOversubscription))
 	one := []Piece{{Node: 0, GPUs: []int8{0, 1, 2, 3}}}
 	two := []Piece{{Node: 0, GPUs: []int8{0, 1}}, {Node: 1, GPUs: []int8{0, 1}}}
 	for _, class := range []string{"foundation", "finetune", "sweep", "interactive"} {

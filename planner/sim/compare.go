@@ -120,8 +120,10 @@ type Comparison struct {
 	Failures Failures
 	// Divide and Interference are those of Setup.
 	Divide, Interference float64
-	// Even leaves out that places differ in speed.
-	Even bool
+	// Even leaves out that places differ in speed. Oversubscription is of the network that
+	// they differ by.
+	Even             bool
+	Oversubscription Oversubscription
 	// Own are policies of an operator's own, by the names that Policies has for
 	// them.
 	Own map[string]core.Policy
@@ -250,6 +252,9 @@ func (c *Comparison) validate() error {
 	if !(c.Elastic >= 0 && c.Elastic <= 1) {
 		faults = append(faults, fmt.Sprintf("elastic part %g: want 0 to 1", c.Elastic))
 	}
+	if fault := c.Oversubscription.fault(); fault != "" {
+		faults = append(faults, fault)
+	}
 	if c.Workers < 0 {
 		faults = append(faults, fmt.Sprintf("workers %d: want 1 or more, or 0 for one for each processor", c.Workers))
 	}
@@ -338,7 +343,7 @@ func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepar
 		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed), Spans: c.Spans,
 	}
 	if !c.Even {
-		s.Speed = NewSpeed(&cluster, H100NDR)
+		s.Speed = NewSpeed(&cluster, H100NDR(c.Oversubscription))
 	}
 	if c.Log != nil {
 		s.Log = c.Log(policy, seed)

@@ -132,7 +132,7 @@ func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := small(t)
 		jobs := anyTrace(t)
-		s := Setup{Cluster: c, Jobs: jobs, Scheduler: anyScheduler(t, c), Interval: float64(rapid.SampledFrom([]int{0, 30}).Draw(t, "interval")), Restart: Restart{Base: 3, Growth: 0.5}, Checkpoints: Checkpoints{Every: 60}, Speed: NewSpeed(&c, H100NDR), Seed: rapid.Uint64().Draw(t, "seed")}
+		s := Setup{Cluster: c, Jobs: jobs, Scheduler: anyScheduler(t, c), Interval: float64(rapid.SampledFrom([]int{0, 30}).Draw(t, "interval")), Restart: Restart{Base: 3, Growth: 0.5}, Checkpoints: Checkpoints{Every: 60}, Speed: NewSpeed(&c, H100NDR(DefaultOversubscription)), Seed: rapid.Uint64().Draw(t, "seed")}
 		if rapid.Bool().Draw(t, "failing") {
 			s.Failures = Failures{PerNodeDay: 100, Repair: 200}
 		}
@@ -252,7 +252,7 @@ func TestSpeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSpeed(&c, H100NDR)
+	s := NewSpeed(&c, H100NDR(DefaultOversubscription))
 	eight := []int8{0, 1, 2, 3, 4, 5, 6, 7}
 	four := eight[:4]
 	speed := func(class string, gpus int, pieces ...Piece) float64 {

@@ -1,7 +1,10 @@
 package sim
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
@@ -16,9 +19,35 @@ type Links struct {
 	Alpha float64
 }
 
+// Oversubscription is by how much the network above the racks, and above the blocks, has
+// less than all adapters below it could send at once: 1 is nothing less. The zero value
+// stands for DefaultOversubscription.
+type Oversubscription struct{ Rack, Block float64 }
+
+// DefaultOversubscription is that of blocks within which any adapter can send at its full
+// rate, as in an NVIDIA DGX SuperPOD's scalable units, and above which two share a port.
+var DefaultOversubscription = Oversubscription{Rack: 1, Block: 2}
+
+// maxOversubscription is the most that can be said.
+const maxOversubscription = 1000
+
+// fault says what is wrong with it; "" if nothing is.
+func (o Oversubscription) fault() string {
+	if o == (Oversubscription{}) || o.Rack >= 1 && o.Block >= o.Rack && o.Block <= maxOversubscription {
+		return ""
+	}
+	return fmt.Sprintf("oversubscription %g above racks, %g above blocks: want 1 or more, no less above blocks than above racks, and at most %d", o.Rack, o.Block, maxOversubscription)
+}
+
 // H100NDR are nodes of H100 joined by NDR InfiniBand, one adapter for each GPU: NVLink
-// 4 has 450 GB/s, an adapter 50, and above the block two share one port.
-var H100NDR = Links{Node: 450, Rack: 50, Block: 50, Cluster: 25, Alpha: 5e-6}
+// 4 has 450 GB/s, an adapter 50, and what is above racks and blocks a part of that.
+func H100NDR(o Oversubscription) Links {
+	if o == (Oversubscription{}) {
+		o = DefaultOversubscription
+	}
+	const adapter = 50
+	return Links{Node: 450, Rack: adapter, Block: adapter / o.Rack, Cluster: adapter / o.Block, Alpha: 5e-6}
+}
 
 // Kind is a kind of training, by what one iteration takes on one GPU.
 type Kind struct {
@@ -52,15 +81,49 @@ type placed struct {
 	blocks  []string
 	racks   []string
 	perNode int
+	// room are all racks, and all blocks, that are not bought; known are the best links
+	// of sizes, as they are found.
+	roomRacks, roomBlocks []room
+	known                 map[int]float64
+}
+
+// room is what a rack or a block has: how many of the largest nodes, and how many GPUs
+// the largest of the others.
+type room struct{ full, other int }
+
+func (r room) holds(gpus, perNode int) bool {
+	whole, rest := members(gpus, perNode)
+	return r.full > whole || r.full == whole && r.other >= rest
 }
 
 // NewSpeed is the Speed by placement on a cluster.
 func NewSpeed(c *Cluster, links Links) Speed {
-	s := placed{links: links, perNode: c.PerNode}
+	s := placed{links: links, perNode: c.PerNode, known: map[int]float64{}}
+	racks, blocks := map[string]*room{}, map[string]*room{}
+	add := func(to map[string]*room, name string, gpus int) {
+		if to[name] == nil {
+			to[name] = &room{}
+		}
+		if gpus >= c.PerNode {
+			to[name].full++
+		} else {
+			to[name].other = max(to[name].other, gpus)
+		}
+	}
 	for i := range c.Nodes {
 		block := c.Nodes[i].Levels[model.LevelBlock]
 		s.blocks = append(s.blocks, block)
 		s.racks = append(s.racks, block+"/"+c.Nodes[i].Levels[model.LevelRack])
+		if i < c.homes() {
+			add(blocks, block, c.wholes(i))
+			add(racks, s.racks[i], c.wholes(i))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(racks)) {
+		s.roomRacks = append(s.roomRacks, *racks[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(blocks)) {
+		s.roomBlocks = append(s.roomBlocks, *blocks[name])
 	}
 	return s
 }
@@ -74,7 +137,9 @@ func (s placed) Of(j *JobShape, pieces []Piece) float64 {
 	if !known {
 		kind = kinds["finetune"]
 	}
-	return s.iteration(kind, j.GPUs, s.best(j.GPUs)) / s.iteration(kind, j.GPUs, s.link(pieces))
+	link := s.link(pieces)
+	best := max(link, s.best(j.GPUs)) // bought nodes may be closer together
+	return s.iteration(kind, j.GPUs, best) / s.iteration(kind, j.GPUs, link)
 }
 
 // link is the worst link of a ring through all pieces.
@@ -94,17 +159,23 @@ func (s placed) link(pieces []Piece) float64 {
 	return worst
 }
 
-// best is the worst link of the best place for a size.
+// best is the worst link of the best place that the cluster has for a size.
 func (s placed) best(gpus int) float64 {
-	switch nodes := (gpus + s.perNode - 1) / s.perNode; {
-	case nodes <= 1:
-		return s.links.Node
-	case nodes <= nodesPerRack:
-		return s.links.Rack
-	case nodes <= nodesPerRack*racksPerBlock:
-		return s.links.Block
+	if link, seen := s.known[gpus]; seen {
+		return link
 	}
-	return s.links.Cluster
+	holds := func(r room) bool { return r.holds(gpus, s.perNode) }
+	link := s.links.Cluster
+	switch {
+	case gpus <= s.perNode:
+		link = s.links.Node
+	case slices.ContainsFunc(s.roomRacks, holds):
+		link = s.links.Rack
+	case slices.ContainsFunc(s.roomBlocks, holds):
+		link = s.links.Block
+	}
+	s.known[gpus] = link
+	return link
 }
 
 func (s placed) iteration(k Kind, gpus int, link float64) float64 {

@@ -151,7 +151,7 @@ func (f *fleets) play(ctx context.Context, row string, nodes int, spot float64) 
 	}
 	out, err := sim.Run(ctx, sim.Setup{
 		Cluster: cluster, Jobs: jobs, Estimates: f.estimates, Scheduler: planner, Interval: interval, Restart: f.restart,
-		Checkpoints: sim.DefaultCheckpoints, Seed: uint64(f.seed), Spans: nodes * perNode, Speed: sim.NewSpeed(&cluster, sim.H100NDR),
+		Checkpoints: sim.DefaultCheckpoints, Seed: uint64(f.seed), Spans: nodes * perNode, Speed: sim.NewSpeed(&cluster, sim.H100NDR(sim.DefaultOversubscription)),
 	})
 	if err != nil {
 		return Cost{}, fmt.Errorf("%s, %d nodes, seed %d: %w", row, nodes, f.seed, err)

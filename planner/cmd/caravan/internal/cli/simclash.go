@@ -46,6 +46,9 @@ func (f *simFlags) clashes(cmd *cobra.Command) error {
 	if f.perNodeDay == 0 {
 		err = errors.Join(err, unused(cmd, "without --failures: no node fails", "repair"))
 	}
+	if f.even {
+		err = errors.Join(err, unused(cmd, "beside --even-speed, which leaves the network out", "oversubscription"))
+	}
 	if f.cluster == "" {
 		err = errors.Join(err, unused(cmd, "without --cluster: no GPU has parts in a cluster of equal nodes", "divide", "interference"))
 	}

@@ -29,6 +29,8 @@ type simSetup struct {
 	Bootstrap bool `json:"bootstrap"`
 	// SpeedByPlace: jobs are slower where their GPUs are far apart.
 	SpeedByPlace bool `json:"speed_by_place"`
+	// Oversubscription is that above racks and above blocks, where speed is by place.
+	Oversubscription []float64 `json:"oversubscription,omitempty"`
 	// Failures are of each node in a day, and RepairS how long it is away.
 	Failures     float64 `json:"failures_per_node_day"`
 	RepairS      float64 `json:"repair_s"`
@@ -59,11 +61,15 @@ func (f *simFlags) setup(c *sim.Comparison, kept trace.Kept) simSetup {
 		}
 		return filepath.Base(file)
 	}
-	return simSetup{
+	out := simSetup{
 		Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, IntervalS: f.interval,
 		Bootstrap: !f.replay, SpeedByPlace: !f.even, Failures: f.perNodeDay, RepairS: f.repairs, DivideS: f.divide, Interference: f.interfere, BurstWaitS: f.burstWait.Seconds(),
 		Cluster: name(f.cluster), Queues: name(f.queues), Pools: name(f.pools),
 	}
+	if !f.even {
+		out.Oversubscription = f.oversubscribed
+	}
+	return out
 }
 
 // reportInput is what a report is made of: all that the results depend on is said.
@@ -107,7 +113,7 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 // addModelled says what is modelled beside jobs and GPUs.
 func (f *simFlags) addModelled(s *simSetup, add func(name, format string, args ...any)) {
 	if s.SpeedByPlace {
-		add("Speed", "by place")
+		add("Speed", "by place; oversubscribed by %g above racks, by %g above blocks", s.Oversubscription[0], s.Oversubscription[1])
 	} else {
 		add("Speed", "the same everywhere (--even-speed)")
 	}

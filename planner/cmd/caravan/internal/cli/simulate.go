@@ -45,6 +45,7 @@ type simFlags struct {
 	load                float64
 	seeds, workers      int
 	replay, even        bool
+	oversubscribed      []float64
 	sigma, interval     float64
 	elastic             float64
 	perNodeDay, repairs float64
@@ -121,6 +122,7 @@ func (f *simFlags) addCluster(cmd *cobra.Command) {
 // addModels adds the flags that say what is modelled besides.
 func (f *simFlags) addModels(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.even, "even-speed", false, "leave out that jobs are slower where their GPUs are far apart")
+	cmd.Flags().Float64SliceVar(&f.oversubscribed, "oversubscription", []float64{sim.DefaultOversubscription.Rack, sim.DefaultOversubscription.Block}, "`times` by which the network above racks, and above blocks, has less than the adapters below could send")
 	cmd.Flags().Float64Var(&f.perNodeDay, "failures", 0, "`number` of failures of each node in a day")
 	cmd.Flags().Float64Var(&f.repairs, "repair", 3600, "`seconds` that a node is away then, on average")
 	cmd.Flags().Float64Var(&f.divide, "divide", sim.DefaultDivide, "`seconds` that it takes to divide an idle GPU into MIG instances, or to make it whole")
@@ -141,6 +143,10 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 		Restart: sim.DefaultRestart, Failures: sim.Failures{PerNodeDay: f.perNodeDay, Repair: f.repairs}, Even: f.even, Workers: f.workers,
 		Divide: f.divide, Interference: f.interfere,
 	}
+	if len(f.oversubscribed) != 2 {
+		return usage("--oversubscription: %d numbers: want two, above racks and above blocks", len(f.oversubscribed))
+	}
+	c.Oversubscription = sim.Oversubscription{Rack: f.oversubscribed[0], Block: f.oversubscribed[1]}
 	if c.Cluster, err = a.simCluster(f); err != nil {
 		return err
 	}
