@@ -33,6 +33,9 @@ type ahead struct {
 	seen  []uint32
 	cycle uint32
 	made  uint64
+	// since is how long it is since the first cycle, which was at began.
+	since time.Duration
+	began time.Time
 	// ends are when jobs end.
 	ends map[*model.Job]expiry
 	// on is, by node, what is given away of its time; booked says where that is so,

@@ -12,8 +12,11 @@ func (c *cycle) openAhead() *ahead {
 			c.ahead = newAhead(len(c.tree.Nodes))
 		}
 		c.scratch.ahead = nil
-		c.ahead.c = c
+		if c.ahead.c = c; c.ahead.cycle == 0 {
+			c.ahead.began = c.now
+		}
 		c.ahead.cycle++
+		c.ahead.since = c.now.Sub(c.ahead.began)
 	}
 	c.ahead.sync()
 	return c.ahead

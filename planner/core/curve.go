@@ -38,7 +38,7 @@ type curve struct{ now, jumps []jump }
 // takes is how many members a node takes, with row free.
 func (a *ahead) takes(k curveKey, node int32, row *topo.Row) int32 {
 	a.work--
-	f := a.c.views[viewTrue].FitRow(k.request, node, row)
+	f := a.c.views[viewTrue].Takes(k.request, node, row)
 	return k.of(&f)
 }
 

@@ -54,7 +54,7 @@ func (c *cycle) countInto(g *gang, fits []domainFit, problem *preempt.Problem) {
 	problem.Members = part.Count
 	problem.Room = func(p preempt.Place) int { return newMeter(c.views[viewNow], g).members(0, fits[p.ID]) }
 	problem.Count = func(node int32, row *topo.Row) int {
-		fit := c.views[viewNow].FitRow(part.Request, node, row)
+		fit := c.views[viewNow].Takes(part.Request, node, row)
 		if island {
 			return int(fit.Island)
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 // A change costs what has changed: what is derived from all jobs or allocations
@@ -23,11 +22,10 @@ func (p *Prepared) relist(old, now []*model.Job) {
 		p.wants = nil
 	}
 	for _, j := range old {
-		delete(p.entries, j)
 		delete(p.said, j)
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
-		p.pending, p.aged, p.some, p.shapes, p.timed = nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
+		p.pending, p.aged, p.agedOf, p.some, p.shapes, p.timed = nil, nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
 		return
 	}
 	if p.timed >= 0 {
@@ -54,10 +52,14 @@ func (p *Prepared) relist(old, now []*model.Job) {
 	}
 	if p.aged != nil {
 		for _, j := range old {
-			p.aged = without(p.aged, j, queue.CompareAge)
+			if a := p.agedOf[j]; a != nil {
+				p.aged = without(p.aged, a, compareAged)
+				delete(p.agedOf, j)
+			}
 		}
 		for _, j := range now {
-			p.aged = with(p.aged, j, queue.CompareAge)
+			a := &agedJob{job: j}
+			p.aged, p.agedOf[j] = with(p.aged, a, compareAged), a
 		}
 	}
 	for k, jobs := range p.some {

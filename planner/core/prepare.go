@@ -90,12 +90,13 @@ type Prepared struct {
 	// allocsOf are the allocations by job, made when a constraint asks.
 	allocsOf map[jobKey][]*model.Alloc
 	// pending are the jobs to decide on, in order, as far as that depends on the
-	// jobs alone, and aged all jobs by age; nil: to be made again.
-	pending, aged []*model.Job
-	// entries are what disciplines see of jobs, but for what the time changes, and
-	// said what they have said of them.
-	entries map[*model.Job]*queue.Entry
-	said    map[*model.Job]queue.Said
+	// jobs alone; nil: to be made again.
+	pending []*model.Job
+	// aged are all jobs by age, agedOf the same by job; nil: to be made again.
+	aged   []*agedJob
+	agedOf map[*model.Job]*agedJob
+	// said is what disciplines have said of jobs.
+	said map[*model.Job]queue.Said
 	// wants are the shapes of gangs that there are; nil: to be made again.
 	wants []place.Want
 	// shapes counts them; nil: to be made again.
@@ -170,7 +171,10 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 // setRest takes over what is not nodes, jobs or allocations.
 func (p *Prepared) setRest(s *model.Snapshot) {
 	p.levels, p.queues, p.regions = s.Levels, s.Queues, s.Regions
-	p.demands, p.past = s.History.Demands, nil
+	if !slices.Equal(p.demands, s.History.Demands) {
+		p.past = nil
+	}
+	p.demands = s.History.Demands
 	p.setBurst(&s.Burst)
 	p.apart, p.apartNodes = slices.Clone(s.Reservations), nil
 	slices.SortFunc(p.apart, func(a, b model.Reservation) int { return strings.Compare(a.Name, b.Name) })
@@ -187,10 +191,10 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed, p.turned = make([]bool, n), 0, -1, make([]uint32, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.possible = nil, nil, nil, map[toldKey]possibility{}
+	p.allocsOf, p.pending, p.aged, p.agedOf, p.possible = nil, nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil
-	p.entries, p.said = map[*model.Job]*queue.Entry{}, map[*model.Job]queue.Said{}
+	p.said = map[*model.Job]queue.Said{}
 	for a := range allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)

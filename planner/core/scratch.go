@@ -23,8 +23,10 @@ type scratch struct {
 	fits   []domainFit
 	places []preempt.Place
 	// stands are how jobs stand, entries what disciplines see of them.
-	stands  *standings
+	stands  standings
 	entries []queue.Entry
+	// postponed are those who keep later what they are to keep.
+	postponed []postponed
 	// ahead is the time to come; nil if nobody has asked yet.
 	ahead *ahead
 }
@@ -48,7 +50,7 @@ func (s *scratch) lend(c *cycle) {
 		s.givenOn = make([][]int, n)
 	}
 	c.claims, c.waits, c.shares, c.hopes = s.claims, s.waits, s.shares, s.hopes
-	c.given, c.givenOn, c.givenTo = s.given[:0], s.givenOn, s.givenTo
+	c.given, c.givenOn, c.givenTo, c.postponed = s.given[:0], s.givenOn, s.givenTo, s.postponed[:0]
 }
 
 // takeBack makes what a decision was lent ready for the next one.
@@ -58,6 +60,7 @@ func (s *scratch) takeBack(c *cycle) {
 		s.ahead = c.ahead
 	}
 	clear(s.entries)
+	clear(s.stands.list)
 	clear(s.claims)
 	clear(s.waits)
 	clear(s.shares)
@@ -68,4 +71,11 @@ func (s *scratch) takeBack(c *cycle) {
 	}
 	clear(c.given)
 	s.given = c.given[:0]
+	// Who has caught up was taken off its front, so another one is longer only if the
+	// memory did not suffice.
+	clear(s.postponed[:min(c.late+len(c.postponed), cap(s.postponed))])
+	if cap(c.postponed) > cap(s.postponed) {
+		clear(c.postponed)
+		s.postponed = c.postponed[:0]
+	}
 }

@@ -30,87 +30,104 @@ func (c *cycle) stand() {
 	if c.past == nil {
 		c.past = queue.NewPast(c.demands)
 	}
-	s := queue.Situation{Now: c.now, Past: c.past, Said: c.said, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs))}
+	s := queue.Situation{Now: c.now, Past: c.past, Said: c.said, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs)), Memory: c.scratch.stands.list}
 	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
-	c.stands = c.scratch.standings(len(c.jobs))
-	for _, j := range c.byAge() {
-		if e, counts := c.entryOf(j); counts {
-			s.Jobs = append(s.Jobs, e)
+	for _, a := range c.byAge() {
+		a.stands = -1
+		if s.Jobs = append(s.Jobs, *c.lasting(a)); c.complete(&s.Jobs[len(s.Jobs)-1]) {
+			a.stands = len(s.Jobs) - 1
 		} else {
-			c.stands.set(j, queue.Standing{Class: lastClass})
+			s.Jobs = s.Jobs[:len(s.Jobs)-1]
 		}
 	}
 	var told []queue.Promise
 	s.Told = &told
 	c.countPlaces(&s)
 	c.countPools(&s)
-	for i, standing := range discipline.Stand(s) {
-		c.stands.set(s.Jobs[i].Job, standing)
-	}
+	c.scratch.stands = standings{of: c.agedOf, list: discipline.Stand(s)}
+	c.stands = &c.scratch.stands
 	c.remember(&s, told)
 	c.scratch.entries = s.Jobs
 }
 
+// agedJob is one of all jobs by age, with what is kept of it from one decision to the
+// next.
+type agedJob struct {
+	job *model.Job
+	// entry is what disciplines see of it, but for what the time changes; nil: to be
+	// made.
+	entry *queue.Entry
+	// stands is its place among the standings of this decision, -1 if it has none.
+	stands int
+}
+
+func compareAged(a, b *agedJob) int { return queue.CompareAge(a.job, b.job) }
+
 // standings are how jobs stand, by the job as the cluster has it.
 type standings struct {
-	at   map[*model.Job]int
+	of   map[*model.Job]*agedJob
 	list []queue.Standing
 }
 
-// standings are empty ones.
-func (s *scratch) standings(jobs int) *standings {
-	if s.stands == nil {
-		s.stands = &standings{at: make(map[*model.Job]int, jobs)}
-	}
-	clear(s.stands.at)
-	clear(s.stands.list)
-	s.stands.list = slices.Grow(s.stands.list[:0], jobs)
-	return s.stands
-}
-
-func (s *standings) set(j *model.Job, standing queue.Standing) {
-	s.at[j] = len(s.list)
-	s.list = append(s.list, standing)
-}
+// Those who have no standing are behind all others, or are not known.
+var (
+	lastStanding = queue.Standing{Class: lastClass}
+	noStanding   queue.Standing
+)
 
 // standing is how a job stands; it must not be changed.
 func (c *cycle) standing(j *model.Job) *queue.Standing {
-	if c.stands != nil {
-		if at, stands := c.stands.at[j]; stands {
-			return &c.stands.list[at]
-		}
+	if c.stands == nil {
+		return &noStanding
 	}
-	return &queue.Standing{}
+	switch a := c.stands.of[j]; {
+	case a == nil:
+		return &noStanding
+	case a.stands < 0:
+		return &lastStanding
+	default:
+		return &c.stands.list[a.stands]
+	}
 }
 
 // byAge are all jobs, the oldest first.
-func (p *Prepared) byAge() []*model.Job {
+func (p *Prepared) byAge() []*agedJob {
 	if p.aged == nil {
-		p.aged = make([]*model.Job, 0, len(p.jobs))
+		p.aged, p.agedOf = make([]*agedJob, 0, len(p.jobs)), make(map[*model.Job]*agedJob, len(p.jobs))
 		for j := range p.allJobs() {
-			p.aged = append(p.aged, j)
+			a := &agedJob{job: j}
+			p.aged, p.agedOf[j] = append(p.aged, a), a
 		}
-		slices.SortFunc(p.aged, queue.CompareAge)
+		slices.SortFunc(p.aged, compareAged)
 	}
 	return p.aged
 }
 
-// entryOf is what a discipline sees of a job; false if nothing is to be decided
-// on it and it does not run.
-func (c *cycle) entryOf(j *model.Job) (queue.Entry, bool) {
-	known, ok := c.entries[j]
-	if !ok {
-		if known = c.lastingEntry(j); lasts(j) && c.entries != nil {
-			c.entries[j] = known
-		}
+// lasting is what a discipline sees of a job, but for what the time changes.
+func (c *cycle) lasting(a *agedJob) *queue.Entry {
+	if a.entry != nil {
+		return a.entry
 	}
-	e := *known
+	e := c.lastingEntry(a.job)
+	if lasts(a.job) {
+		a.entry = e
+	}
+	return e
+}
+
+// complete adds to an entry what is another one at each decision; false if nothing is
+// to be decided on its job and it does not run.
+func (c *cycle) complete(e *queue.Entry) bool {
+	j := e.Job
+	if !e.Running && (j.State != model.StateQueued || j.Hold != "") {
+		return false
+	}
 	e.Priority = c.queueTree().Priority(j)
 	if len(j.Groups) == 1 && j.Groups[0].Max > 0 {
 		e.Speed = c.speedOf(j)
 	}
-	c.times(&e)
-	return e, e.Running || j.State == model.StateQueued && j.Hold == ""
+	c.times(e)
+	return true
 }
 
 // lasts reports whether a job's entry hangs on nothing but the job: not on allocations,

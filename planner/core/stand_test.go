@@ -52,8 +52,8 @@ func TestEntries(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := &cycle{Prepared: new(Prepared), now: testNow}
-			got, ok := c.entryOf(&tt.job)
-			if ok == tt.wantNone {
+			got := *c.lasting(&agedJob{job: &tt.job})
+			if ok := c.complete(&got); ok == tt.wantNone {
 				t.Fatalf("counts: %t", ok)
 			}
 			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(queue.Entry{}, "Job")); diff != "" && !tt.wantNone {
@@ -66,9 +66,7 @@ func TestEntries(t *testing.T) {
 func TestTargetMembersStaysWithinBounds(t *testing.T) {
 	for _, tt := range []struct{ wish, least, most, want int }{{0, 2, 8, 0}, {1, 2, 8, 2}, {5, 2, 8, 5}, {9, 2, 8, 8}, {5, 0, 0, 0}} {
 		j := &model.Job{ID: "j", Groups: []model.TaskGroup{{Name: "g", Min: tt.least, Max: tt.most}}}
-		var s scratch
-		c := &cycle{stands: s.standings(1)}
-		c.stands.set(j, queue.Standing{Members: tt.wish})
+		c := &cycle{stands: &standings{of: map[*model.Job]*agedJob{j: {job: j}}, list: []queue.Standing{{Members: tt.wish}}}}
 		if got := c.targetMembers(j); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}

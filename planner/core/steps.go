@@ -28,6 +28,10 @@ type nodeSteps struct {
 	// of what was made.
 	holders uint32
 	made    uint64
+	// asOf is for when the steps' times were found out, since the beginning; steady:
+	// as time passes they come nearer, until the first is there, and nothing else.
+	asOf   time.Duration
+	steady bool
 }
 
 // steps are what is free on a node as what runs now ends.
@@ -37,9 +41,14 @@ func (a *ahead) steps(node int32) []step {
 		return b.steps
 	}
 	a.seen[node] = a.cycle
+	if b.pass(a.c.turned[node], a.since) {
+		return b.steps
+	}
 	held := a.c.held[node]
 	times, gone := append(a.ending[:0], 0), a.gone[:0]
+	b.asOf, b.steady = a.since, true
 	for i := range held {
+		b.steady = b.steady && a.steady(&held[i])
 		at := a.leaves(&held[i])
 		if gone = append(gone, at); at < eternity {
 			times = append(times, at)
@@ -71,6 +80,41 @@ func (a *ahead) steps(node int32) []step {
 		}
 	}
 	return b.steps
+}
+
+// pass lets the time pass up to another one; false if that alone is not what has
+// changed.
+func (b *nodeSteps) pass(holders uint32, to time.Duration) bool {
+	passed := to - b.asOf
+	if b.made == 0 || b.holders != holders || !b.steady || passed < 0 || len(b.steps) > 1 && b.steps[1].at <= passed {
+		return false
+	}
+	for k := range b.steps[1:] {
+		b.steps[1+k].at -= passed
+	}
+	b.asOf = to
+	return true
+}
+
+// steady reports whether all that changes of when somebody has gone is that it comes
+// nearer, until then. Policy, sizes and limits do not matter to him.
+func (a *ahead) steady(h *holder) bool {
+	j := h.of
+	switch {
+	case h.on != nil && h.on.Lost:
+		return true
+	case isLeaving(j, h):
+		return false
+	case j == nil || h.stays:
+		return true
+	case j.Type == typeService || j.Duration+j.Estimate <= 0 || elastic(j):
+		return false
+	}
+	begun := j.Started
+	if begun.IsZero() {
+		begun = j.Submitted
+	}
+	return !begun.IsZero() && !begun.After(a.c.now)
 }
 
 // alike reports whether holders leave in the order of before.

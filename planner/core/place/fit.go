@@ -42,24 +42,46 @@ const maxPerNode = 1 << 20
 
 // fit says what a node can do for a request when row is what is free.
 func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
+	f, usable, free := c.takes(r, node, row)
+	if f.Members == 0 {
+		return f
+	}
+	members := int(f.Members)
+	f.Room = topo.RoomOf(row.Free.CPUMHz/members, row.Free.MemoryMiB/members, row.Free.DiskMiB/members)
+	if r.GPUs == 0 {
+		// Without GPUs it goes where the fewest are left to be stranded.
+		f.Score = uint32(bits.OnesCount64(row.GPUs))
+		return f
+	}
+	f.Score = score(&c.Tree.Nodes[node], usable, free, row.GPUs, r.GPUs, f.Island > 0)
+	if r.shares {
+		f.Score = c.sharedScore(r, node, row, free, f.Score)
+	}
+	return f
+}
+
+// takes says how many members a node takes when row is what is free, or why none, but
+// not how well: that costs as much again. usable are the GPUs that the request could
+// use, free those of them that are.
+func (c *Catalog) takes(r *Request, node int32, row *topo.Row) (f topo.Fit, usable, free uint64) {
 	if !r.Verdicts.Eligible(int(node)) {
-		return topo.Fit{Why: whyRefused}
+		return topo.Fit{Why: whyRefused}, 0, 0
 	}
 	n := &c.Tree.Nodes[node]
 	want, usable := c.usable(r, node)
 	open := c.open(r, node, row)
-	free := usable & open
-	f := topo.Fit{GPUs: int32(bits.OnesCount64(free))}
+	free = usable & open
+	f.GPUs = int32(bits.OnesCount64(free))
 	switch {
 	case row.Closed:
-		return topo.Fit{Why: whyClosed}
+		return topo.Fit{Why: whyClosed}, 0, 0
 	case row.Owner != 0:
-		return topo.Fit{Why: whyKept}
+		return topo.Fit{Why: whyKept}, 0, 0
 	case !want:
-		return topo.Fit{Why: whyDevice}
+		return topo.Fit{Why: whyDevice}, 0, 0
 	case !row.PortsFree(r.Ports):
 		f.Why = whyPorts
-		return f
+		return f, usable, free
 	}
 	claim := c.claim(r, node)
 	members, why := plainFit(claim.Resources, row.Free)
@@ -74,33 +96,23 @@ func (c *Catalog) fit(r *Request, node int32, row *topo.Row) topo.Fit {
 			if open != row.GPUs && c.capacity(r, node, row.GPUs) > 0 {
 				f.Why = whyShared
 			}
-			return f
+			return f, usable, free
 		}
 		members = min(members, gpuMembers)
 	}
 	if members == 0 {
 		f.Why = why
-		return f
+		return f, usable, free
 	}
 	f.Members, f.Island = int32(members), int32(members)
-	f.Room = topo.RoomOf(row.Free.CPUMHz/members, row.Free.MemoryMiB/members, row.Free.DiskMiB/members)
-	if r.GPUs == 0 {
-		// Without GPUs it goes where the fewest are left to be stranded.
-		f.Score = uint32(bits.OnesCount64(row.GPUs))
-		return f
-	}
-	if n.Shape.Islands[0] != n.All { // else all of the node is one
+	if r.GPUs > 0 && n.Shape.Islands[0] != n.All { // else all of the node is one
 		inIsland := 0
 		for _, island := range n.Shape.Islands {
 			inIsland = max(inIsland, c.capacity(r, node, open&island))
 		}
 		f.Island = min(f.Members, int32(inIsland))
 	}
-	f.Score = score(n, usable, free, row.GPUs, r.GPUs, f.Island > 0)
-	if r.shares {
-		f.Score = c.sharedScore(r, node, row, free, f.Score)
-	}
-	return f
+	return f, usable, free
 }
 
 // plainFit is how many members fit by resources, and what stops the next one.

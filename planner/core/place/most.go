@@ -88,9 +88,11 @@ func (e *Engine) Put(r *Request, node int32, count int) int {
 	return len(a.placed)
 }
 
-// FitRow says what a node can do for a request when row is what is free on it.
-func (e *Engine) FitRow(r *Request, node int32, row *topo.Row) topo.Fit {
-	return e.Catalog.fit(r, node, row)
+// Takes says how many members of a request a node takes when row is what is free on
+// it: the answer has no score.
+func (e *Engine) Takes(r *Request, node int32, row *topo.Row) topo.Fit {
+	f, _, _ := e.Catalog.takes(r, node, row)
+	return f
 }
 
 // PutInto places up to count members of a request on a node with only some of

@@ -88,18 +88,19 @@ type caravan struct {
 	policy Policy
 }
 
-func newCaravan(p Policy) Discipline { return caravan{p.Caravan.WithDefaults(), p} }
+func newCaravan(p Policy) Discipline { return &caravan{p.Caravan.WithDefaults(), p} }
 
 // Stand implements Discipline.
-func (c caravan) Stand(s Situation) []Standing {
-	out := make([]Standing, len(s.Jobs))
+func (c *caravan) Stand(s Situation) []Standing {
+	out := s.standings()
+	s.Memory = nil // whoever is asked below has a list of his own
 	guess := newGuess(s)
 	timed, sized := false, false
 	for i := range s.Jobs {
 		e := &s.Jobs[i]
 		timed = timed || !e.Job.Deadline.IsZero()
 		sized = sized || e.elastic() && e.Speed != nil
-		out[i] = c.standing(e, s, guess)
+		out[i] = c.standing(e, &s, guess)
 		out[i].Class = classCalm
 	}
 	if timed {
@@ -153,7 +154,7 @@ const littleGPUs = 8
 const littleWork = 0.2
 
 // short is how many seconds a job may have left to go before longer ones.
-func (c caravan) short(e *Entry, guess *guess) float64 {
+func (c *caravan) short(e *Entry, guess *guess) float64 {
 	gpus := float64(max(e.Asked, 1))
 	if e.Running {
 		gpus = float64(max(e.Held, 1))
@@ -167,7 +168,7 @@ const headStart = 2 * time.Hour
 
 // standing is a job's kind, and its place among those of its kind. Why is said only
 // of those that wait.
-func (c caravan) standing(e *Entry, s Situation, guess *guess) Standing {
+func (c *caravan) standing(e *Entry, s *Situation, guess *guess) Standing {
 	total, left := e.Left.Total.Seconds(), e.Left.Left.Seconds()
 	switch ran := e.Ran.Seconds(); {
 	case !e.Left.Known:

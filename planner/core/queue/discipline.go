@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -42,9 +43,18 @@ type Situation struct {
 	// Told, if there is one, is where it is left what was promised of each job's
 	// deadline, in the order of Jobs.
 	Told *[]Promise
+	// Memory is a list whose memory may be used for the answer.
+	Memory []Standing
 	// Said is what was said of jobs before, so that the same need not be put into
 	// words again; nil remembers nothing.
 	Said map[*model.Job]Said
+}
+
+// standings are one for each job, to be filled in.
+func (s *Situation) standings() []Standing {
+	out := slices.Grow(s.Memory[:0], len(s.Jobs))[:len(s.Jobs)]
+	clear(out)
+	return out
 }
 
 // ModelGPUs is a number of GPUs of one model.

@@ -63,9 +63,13 @@ type Past struct {
 	sorted, sums []float64
 }
 
-// NewPast makes it of how many GPU-seconds each had in all, in any order.
+// NewPast makes it of how many GPU-seconds each had in all, in any order. Where they
+// are in order already they are not copied, and must not be changed afterwards.
 func NewPast(demands []float64) *Past {
-	d := &Past{sorted: slices.Sorted(slices.Values(demands)), sums: make([]float64, len(demands)+1)}
+	if !slices.IsSorted(demands) {
+		demands = slices.Sorted(slices.Values(demands))
+	}
+	d := &Past{sorted: demands, sums: make([]float64, len(demands)+1)}
 	for i, s := range d.sorted {
 		d.sums[i+1] = d.sums[i] + s
 	}

@@ -79,7 +79,7 @@ func newLAS(p Policy) Discipline { return las{p.LAS.WithDefaults()} }
 
 // Stand implements Discipline.
 func (l las) Stand(s Situation) []Standing {
-	out := make([]Standing, len(s.Jobs))
+	out := s.standings()
 	for i := range s.Jobs {
 		out[i] = l.standing(&s.Jobs[i])
 	}
