@@ -17,6 +17,8 @@ type Input struct {
 	// behind their names.
 	Trace  []Job
 	Replay bool
+	// Estimates are how long jobs were thought to run; nil: it is not known.
+	Estimates *Estimates
 }
 
 // Report is what was found.
@@ -36,6 +38,8 @@ type Report struct {
 	Metrics map[string]float64 `json:"metrics"`
 	Sizes   []Part             `json:"by_size"`
 	Queues  []Part             `json:"by_queue"`
+	// Noise is nil where nobody was told how long a job runs.
+	Noise *Noise `json:"estimates,omitempty"`
 }
 
 // Part are some jobs of the cohort.
@@ -195,7 +199,7 @@ func (c *checker) submit(l *line) {
 		c.fault("%q is submitted again", l.Job)
 	case a == nil:
 		c.fault("%q is submitted, and it is not said what it asks for", l.Job)
-	case a.GPUs < 1 || a.GPUs > len(c.at) || !(a.Duration > 0) || a.Max != 0 && (a.Min < 1 || a.Min > a.GPUs || a.Max < a.GPUs), a.Share != 0 && !(a.Share > 0 && a.Share <= 1 && a.GPUs == 1), a.Profile != "" && a.Share == 0:
+	case a.GPUs < 1 || a.GPUs > len(c.at) || !(a.Duration > 0) || !(a.Estimate >= 0) || a.Max != 0 && (a.Min < 1 || a.Min > a.GPUs || a.Max < a.GPUs), a.Share != 0 && !(a.Share > 0 && a.Share <= 1 && a.GPUs == 1), a.Profile != "" && a.Share == 0:
 		c.fault("%q asks for %d GPUs (%d to %d) for %g s on a cluster of %d", l.Job, a.GPUs, a.Min, a.Max, a.Duration, len(c.at))
 	default:
 		j := &tracked{asks: *a, id: l.Job, submitted: c.now, asked: c.now, started: -1, over: -1}
@@ -366,6 +370,7 @@ func (c *checker) finish(in Input) {
 	if in.Trace != nil {
 		c.compare(in)
 	}
+	c.estimates(in.Estimates)
 	for _, j := range c.order {
 		c.report.Done += j.work * j.asks.width() / 3600
 		c.report.Submitted += j.Duration * j.asks.width() / 3600

@@ -23,6 +23,15 @@ type auditFlags struct {
 	results string
 	policy  string
 	seed    int
+	// sigmaSaid is the error of estimates; nil: nobody has said.
+	sigmaSaid *float64
+}
+
+// saidRun is the run whose events they are, as far as it is known.
+type saidRun struct {
+	policy  string
+	metrics []byte
+	sigma   *float64
 }
 
 // audited is what it prints as JSON.
@@ -39,12 +48,17 @@ func (a *app) traceCheckEvents() *cobra.Command {
 		Long: `Check-events reads what ` + "`caravan simulate --events`" + ` has written, with a program that
 shares no code with the simulator. No GPU may be used twice or while its node is
 down, every job must have all of its GPUs when it starts, work done must be work
-submitted and work lost, and every job must be accounted for. Then it computes
+submitted and work lost, and every job must be accounted for. How long jobs were
+thought to run must be what the error of estimates (--estimate-sigma) and the seed alone
+make of it, whatever the policy. Then it computes
 every metric again from the events alone; with --results it compares them with
 those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if anything is wrong.`,
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			if err := f.clashes(cmd); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("estimate-sigma") {
+				f.sigmaSaid = &f.sim.sigma
 			}
 			return a.checkEvents(argv[0], &f)
 		},
@@ -53,6 +67,7 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 	cmd.Flags().StringVar(&f.results, "results", "", "`file` with the output of simulate --json, to compare with")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`name` of the policy whose events and result they are, if there are several, or if the cluster has parts of GPUs: to "+sim.PolicyKube+" and "+sim.PolicyKubeQuota+" all are whole")
 	cmd.Flags().IntVar(&f.seed, "seed", 1, "`number` of the seed whose result it is")
+	cmd.Flags().Float64Var(&f.sim.sigma, "estimate-sigma", 1, "`error` of the estimates that were to be made, as for simulate; --results says it too")
 	f.sim.trace.add(cmd)
 	cmd.Flags().IntVar(&f.sim.maxJobs, "max-jobs", trace.DefaultMost, "the most `jobs` of the trace that are kept in memory, as for simulate")
 	cmd.Flags().BoolVar(&f.sim.replay, "no-bootstrap", false, "exactly the jobs of the trace were played, rather than days drawn from it")
@@ -60,16 +75,18 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 }
 
 func (a *app) checkEvents(name string, f *auditFlags) error {
-	var metrics []byte
+	run := saidRun{policy: f.policy, sigma: f.sigmaSaid}
 	var err error
-	policy := f.policy
 	if f.results != "" {
-		if policy, metrics, err = a.metricsOf(f); err != nil {
+		if run, err = a.runOf(f); err != nil {
 			return err
 		}
 	}
 	in := audit.Input{Replay: f.sim.replay}
-	if in.Nodes, err = a.auditNodes(&f.sim, policy); err != nil {
+	if run.sigma != nil {
+		in.Estimates = &audit.Estimates{Sigma: sigmaOf(run.policy, *run.sigma), Seed: uint64(f.seed)}
+	}
+	if in.Nodes, err = a.auditNodes(&f.sim, run.policy); err != nil {
 		return err
 	}
 	if f.sim.trace.file != "" {
@@ -92,7 +109,7 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if f.results != "" {
-		differences, err := out.Compare(metrics)
+		differences, err := out.Compare(run.metrics)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.results, err)
 		}
@@ -104,7 +121,7 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return err
 	}
 	if wrong := out.FaultCount + len(out.Differences); wrong > 0 {
-		if policy == "" && slices.ContainsFunc(in.Nodes, divided) {
+		if run.policy == "" && slices.ContainsFunc(in.Nodes, divided) {
 			return fmt.Errorf("%s: faults: %d: if these are the events of %s or %s, to which all GPUs are whole, say so with --policy", name, out.FaultCount, sim.PolicyKube, sim.PolicyKubeQuota)
 		}
 		return fmt.Errorf("%s: faults: %d; metrics that are others: %d", name, out.FaultCount, len(out.Differences))
@@ -142,14 +159,31 @@ func (a *app) auditNodes(f *simFlags, row string) (out []audit.Node, err error) 
 	return out, nil
 }
 
-// metricsOf finds the metrics of the run whose events are checked, and its policy.
-func (a *app) metricsOf(f *auditFlags) (policy string, metrics []byte, err error) {
+// sigmaOf is the error of estimates in a row: what stands behind an @ may say another one.
+func sigmaOf(row string, sigma float64) float64 {
+	_, words, _ := strings.Cut(row, "@")
+	for word := range strings.SplitSeq(words, "@") {
+		switch word {
+		case "oracle":
+			sigma = 0
+		case "no-estimates":
+			sigma = sim.NoEstimates
+		}
+	}
+	return sigma
+}
+
+// runOf finds the run whose events are checked.
+func (a *app) runOf(f *auditFlags) (run saidRun, err error) {
 	data, err := readFile(a.env, f.results)
 	if err != nil {
-		return "", nil, fmt.Errorf("read results: %w", err)
+		return run, fmt.Errorf("read results: %w", err)
 	}
 	var all struct {
-		Error   string `json:"error"`
+		Error string `json:"error"`
+		Setup struct {
+			Sigma *float64 `json:"estimate_sigma"`
+		} `json:"setup"`
 		Results []struct {
 			Policy  string          `json:"policy"`
 			Seed    int             `json:"seed"`
@@ -157,25 +191,25 @@ func (a *app) metricsOf(f *auditFlags) (policy string, metrics []byte, err error
 		} `json:"results"`
 	}
 	if err := json.Unmarshal(data, &all); err != nil {
-		return "", nil, fmt.Errorf("read results: %s: %w", f.results, err)
+		return run, fmt.Errorf("read results: %s: %w", f.results, err)
 	}
 	if len(all.Results) == 0 {
 		why := ""
 		if all.Error != "" {
 			why = fmt.Sprintf(", it failed: %s", all.Error)
 		}
-		return "", nil, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
+		return run, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
 	}
 	if r := &all.Results[0]; len(all.Results) == 1 && f.policy == "" && f.seed == r.Seed {
-		return r.Policy, r.Metrics, nil
+		return saidRun{r.Policy, r.Metrics, all.Setup.Sigma}, nil
 	}
 	var found error
 	for i := range all.Results {
 		r := &all.Results[i]
 		if r.Policy == f.policy && r.Seed == f.seed {
-			return r.Policy, r.Metrics, nil
+			return saidRun{r.Policy, r.Metrics, all.Setup.Sigma}, nil
 		}
 		found = errors.Join(found, fmt.Errorf("%s, seed %d", r.Policy, r.Seed))
 	}
-	return "", nil, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", f.policy, f.seed, found)
+	return run, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", f.policy, f.seed, found)
 }

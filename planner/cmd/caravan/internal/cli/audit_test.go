@@ -24,13 +24,14 @@ func TestCheckEvents(t *testing.T) {
 	twice := writeFile(t, "twice.jsonl", strings.Replace(string(log), `"event":"finish"`, `"event":"stop"`, 1))
 	other := writeFile(t, "other.json", strings.Replace(played.out, `"jct_mean_s": `, `"jct_mean_s": 9`, 1))
 	failed := writeFile(t, "failed.json", `{"error":"x"}`)
+	noised := writeFile(t, "noised.json", strings.Replace(played.out, `"estimate_sigma": 1`, `"estimate_sigma": 0.5`, 1))
 	others := writeFile(t, "others.csv", "job,submit_s,duration_s,gpus\nz,0,1,1\n")
 	tests := map[string]struct {
 		args             []string
 		wantCode         int
 		wantOut, wantErr string
 	}{
-		"as it is":             {args: []string{events, "--trace", path}, wantOut: "Faults  none"},
+		"as it is":             {args: []string{events, "--trace", path}, wantOut: "Faults     none"},
 		"with its results":     {args: []string{events, "--results", results, "--policy", "k8s-default"}, wantOut: "every metric is what the events say"},
 		"as JSON":              {args: []string{events, "--json"}, wantOut: `"work_submitted_gpu_h"`},
 		"an end is missing":    {args: []string{twice}, wantCode: 1, wantOut: "never finished", wantErr: "faults: 1; metrics that are others: 0"},
@@ -38,6 +39,10 @@ func TestCheckEvents(t *testing.T) {
 		"results of others":    {args: []string{events, "--results", results, "--policy", "las"}, wantCode: 2, wantErr: "k8s-default, seed 1"},
 		"another cluster":      {args: []string{events, "--gpus-per-node", "4"}, wantCode: 1, wantOut: "there is no GPU"},
 		"another trace":        {args: []string{events, "--trace", others, "--no-bootstrap"}, wantCode: 1, wantOut: "is not in the trace"},
+		"estimates":            {args: []string{events, "--estimate-sigma", "1"}, wantOut: "σ ="},
+		"estimates of others":  {args: []string{events, "--estimate-sigma", "1", "--seed", "2"}, wantCode: 1, wantOut: "is thought to run for"},
+		"estimates twice":      {args: []string{events, "--estimate-sigma", "1", "--results", results, "--policy", "sjf"}, wantCode: 2, wantErr: "--estimate-sigma beside --results"},
+		"results of estimates": {args: []string{events, "--results", noised, "--policy", "k8s-default"}, wantCode: 1, wantOut: "with an error of σ = 0.5"},
 		"no events":            {args: []string{path}, wantCode: 1, wantErr: "invalid events: line 1"},
 		"no such file":         {args: []string{"/no/such"}, wantCode: 1, wantErr: "/no/such"},
 		"results of a failure": {args: []string{events, "--results", failed}, wantCode: 2, wantErr: "there is no result in it: want the output of simulate --json, it failed: x\n"},
@@ -66,7 +71,7 @@ func TestCheckEventsOfAClusterWithParts(t *testing.T) {
 	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster); got.code != CodeFailure || !strings.Contains(got.errOut, "say so with --policy") {
 		t.Errorf("without --policy: exit code %d: %s", got.code, got.errOut)
 	}
-	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster, "--policy", "k8s-default"); got.code != CodeOK || !strings.Contains(got.out, "Faults  none") {
+	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--cluster", cluster, "--policy", "k8s-default"); got.code != CodeOK || !strings.Contains(got.out, "Faults     none") {
 		t.Errorf("with --policy: exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
 }
@@ -117,6 +122,25 @@ func TestCheckEventsOfParts(t *testing.T) {
 		}
 		if parts := strings.Contains(string(log), `"a-00000:3/2"`) && strings.Contains(string(log), `"divided"`); parts != (policy == "caravan") {
 			t.Errorf("%s: parts of GPUs: %t\n%s", policy, parts, log)
+		}
+	}
+}
+
+// Rows whose jobs nobody estimates, or everybody knows, are checked for that.
+func TestCheckEventsOfRows(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	rows := []string{"sjf", "sjf@oracle", "gang@no-estimates"}
+	played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", strings.Join(rows, ","), "--seeds", "2", "--estimate-sigma", "0.5", "--json", "--events", events)
+	if played.code != CodeOK {
+		t.Fatalf("exit code %d: %s", played.code, played.errOut)
+	}
+	results := writeFile(t, "results.json", played.out)
+	for _, row := range rows {
+		log := strings.TrimSuffix(events, ".jsonl") + "." + row + ".2.jsonl"
+		got := newFakePlanner(t).call(nil, "", "trace", "check-events", log, "--gpus", "16", "--results", results, "--policy", row, "--seed", "2", "--trace", path)
+		if got.code != CodeOK || strings.Contains(got.out, "Estimates") == (row == rows[2]) {
+			t.Errorf("%s: exit code %d: %s%s", row, got.code, got.out, got.errOut)
 		}
 	}
 }

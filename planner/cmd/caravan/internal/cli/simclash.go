@@ -98,8 +98,11 @@ func (f *auditFlags) clashes(cmd *cobra.Command) error {
 	if f.sim.trace.file == "" {
 		err = errors.Join(err, unused(cmd, "without --trace", ofTrace...))
 	}
-	if f.results == "" {
-		err = errors.Join(err, unused(cmd, "without --results", "seed"))
+	switch {
+	case f.results != "":
+		err = errors.Join(err, unused(cmd, "beside --results, which says it", "estimate-sigma"))
+	case !cmd.Flags().Changed("estimate-sigma"):
+		err = errors.Join(err, unused(cmd, "without --results, or --estimate-sigma", "seed"))
 	}
 	return usageOf(err)
 }

@@ -15,6 +15,9 @@ func Audited(w io.Writer, s Style, r *audit.Report, differences []audit.Differen
 	g := newGrid()
 	g.add("Events", fmt.Sprintf("%d, of %.0f jobs", r.Events, r.Metrics["jobs"]))
 	g.add("Work", fmt.Sprintf("%.3f GPU-hours done: %.3f submitted, %.3f lost, %.3f left", r.Done, r.Submitted, r.Lost, r.Left))
+	if n := r.Noise; n != nil {
+		g.add("Estimates", fmt.Sprintf("of %s: the logarithm of their error is %.3f on average, σ = %.3f", count(n.Jobs, "job"), n.Mean, n.Sigma))
+	}
 	if r.FaultCount == 0 {
 		g.add("Faults", s.paint(green, "none"))
 	} else {
