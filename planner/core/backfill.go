@@ -23,7 +23,7 @@ import (
 func (c *cycle) reserve(j *model.Job, g *gang) (kept, bool) {
 	a := c.openAhead()
 	o := a.foresee(j, g, who{})
-	if !o.known {
+	if !o.known || c.displacesBefore(j, o.at) {
 		return kept{}, false
 	}
 	g.outlook = &o
@@ -39,6 +39,21 @@ func (c *cycle) reserve(j *model.Job, g *gang) (kept, bool) {
 	c.holds = append(c.holds, hold{job: keyOf(j)})
 	c.epoch++
 	return k, true
+}
+
+// displacesBefore reports whether others give way to a job before a time, so that it
+// keeps the promise of its deadline.
+func (c *cycle) displacesBefore(j *model.Job, at time.Duration) bool {
+	by := c.standing(j).Latest
+	return !by.IsZero() && c.now.Add(at).After(by) && c.policy.Preempt.Enabled && c.policy.Preemptive()
+}
+
+// keepsNothing reports whether a gang displaces others as soon as its turn has come. Who
+// was promised a deadline displaces nobody who was promised his: those must not come
+// into his way.
+func (c *cycle) keepsNothing(j *model.Job) bool {
+	st := c.standing(j)
+	return st.Passed && st.Latest.IsZero()
 }
 
 // guessStart finds out when a gang could start that has no reservation, and notes

@@ -313,7 +313,7 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	}
 	a.keptUntil(j, w.detail.Held, o.at)
 	at := c.now.Add(o.at)
-	if by := c.standing(j).Latest; !by.IsZero() && at.After(by) && c.policy.Preempt.Enabled && c.policy.Preemptive() {
+	if by := c.standing(j).Latest; c.displacesBefore(j, o.at) {
 		// It would be late; but the order displaces others before.
 		w.detail.Basis = "not estimated: others give way to it in time for its deadline"
 		w.reason += fmt.Sprintf("; starts by %s at the latest, to meet its deadline", clock(by, c.now))

@@ -54,10 +54,10 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 // keepNow does so at once.
 func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 	first := c.guaranteed[keyOf(j)] != nil
-	if c.hasBought(j) || c.standing(j).Passed && !first || len(c.holds) >= c.policy.Holds() && !first {
+	if c.hasBought(j) || c.keepsNothing(j) && !first || len(c.holds) >= c.policy.Holds() && !first {
 		return kept{}
 	}
-	if c.policy.Backfills() || first {
+	if c.policy.Backfills() || first || !c.standing(j).Latest.IsZero() {
 		overdue := !first && c.overdue(j)
 		c.draining = c.draining || overdue
 		if k, ok := c.reserve(j, g); ok {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // wants says what a gang asks for: "4 members with 8 GPUs each (32 GPUs)".
@@ -43,6 +44,8 @@ func (g *gang) where() string {
 	text := " in one " + g.unit.Topology.Level + g.inSlices()
 	if g.unit.Only != nil || g.unit.Within != g.home() {
 		text += ", where its other members are"
+	} else if g.promised != topo.Root {
+		text += ", where it was promised its deadline"
 	}
 	return text
 }

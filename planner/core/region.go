@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // A gang never spans regions. Where there are several it is routed: it is tried
@@ -197,10 +196,11 @@ func (c *cycle) dataNowhere(j *model.Job) string {
 	return fmt.Sprintf("; no region has the %s %s (caravan_data): check the %s, or have %s put into the planner's region blocks", one, nameList(names), name, it)
 }
 
-// home is the domain that the gang is limited to whatever else is.
+// home is the domain that the gang is limited to whatever else is: that of its region, or
+// the one in which it was promised its deadline.
 func (g *gang) home() int32 {
 	if g.at < len(g.options) && g.options[g.at].to != nil {
 		return g.options[g.at].to.domain
 	}
-	return topo.Root
+	return g.promised
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,24 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
+
+// elsewhere has a job that was promised its deadline in a rack, of which one has no nodes
+// that can be used.
+func elsewhere(s *model.Snapshot, j *model.Job, kept *model.Promised, domain string) {
+	was := *kept
+	was.Level, was.Domain = "rack", domain
+	j.Topology, j.Promised = model.Topology{Mode: "require", Level: "rack"}, &was
+	for _, id := range []string{"n3", "n4"} {
+		n := s.Nodes[1]
+		n.ID, n.Name, n.Unschedulable = id, id, "down"
+		n.Levels = map[string]string{"block": "b1", "rack": "r2"}
+		n.GPUs = nil
+		for g := range 4 {
+			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprint(id, ".", g), Vendor: "nvidia", Type: "gpu", Model: "H100"})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+}
 
 // TestPromisesAreRemembered: a plan says what is promised from now on and what cannot be
 // kept any more, and nothing of what stays as it is.
@@ -33,6 +52,11 @@ func TestPromisesAreRemembered(t *testing.T) {
 			j.State, j.Started = model.StateRunning, testNow
 			j.Members = []model.Member{{Group: "g0", Node: "n1", GPUs: []string{"n1.0", "n1.1", "n1.2", "n1.3"}}, {Group: "g0", Index: 1, Rank: 1, Node: "n2", GPUs: []string{"n2.0", "n2.1", "n2.2", "n2.3"}}}
 		}, want: &model.Promise{Job: "M", Promised: &model.Promised{At: testNow, Deadline: by, GPUs: 8}}, why: "it meets its deadline"},
+		"in a domain": {set: func(_ *model.Snapshot, j *model.Job) { j.Topology = model.Topology{Mode: "require", Level: "rack"} },
+			want: &model.Promise{Job: "M", Promised: &model.Promised{At: testNow, Deadline: by, GPUs: 8, Level: "rack", Domain: "b1/r1"}}, why: "counted in whole nodes of rack b1/r1"},
+		"in the same domain": {set: func(s *model.Snapshot, j *model.Job) { elsewhere(s, j, kept, "b1/r1") }},
+		"its domain has lost its nodes": {set: func(s *model.Snapshot, j *model.Job) { elsewhere(s, j, kept, "b1/r2") },
+			want: &model.Promise{Job: "M", Promised: &model.Promised{At: kept.At, Deadline: by, GPUs: 8, Level: "rack", Domain: "b1/r1"}}, why: "counted in whole nodes of rack b1/r1"},
 		"an order without promises": {order: queue.OrderFIFO, set: func(_ *model.Snapshot, j *model.Job) { j.Promised = kept }},
 	}
 	for name, tt := range tests {

@@ -14,21 +14,22 @@ import (
 // domain that they require; for others how much a member takes away, and how much is
 // in pieces.
 
-// maxRooms bounds the sets of nodes that are told apart.
+// maxRooms bounds the sets of nodes that are told apart, and those that jobs may be in
+// instead of others.
 const maxRooms = 16
 
 // countPlaces tells the discipline of places, if deadlines are to be promised.
 func (c *cycle) countPlaces(s *queue.Situation) {
 	rooms := roomList{c: c, s: s}
-	for i := range s.Jobs {
+	for _, i := range s.InOrderOfPromise() {
 		if e := &s.Jobs[i]; e.Waiting && !e.Running && !e.Job.Deadline.IsZero() && e.GPUsPerMember > 0 {
 			rooms.add(e)
 		}
 	}
+	rooms.enterElse()
 	if len(s.Rooms) == 0 {
 		return
 	}
-	spreadRooms(s)
 	at := map[jobKey]int{}
 	for i := range s.Jobs {
 		if s.Jobs[i].Running {
@@ -58,8 +59,15 @@ type roomList struct {
 	// any says of each node whether it is in a room, and taken how many nodes of a
 	// domain gangs are to have that require one.
 	any   []bool
+	rest  []otherRooms
 	taken map[int32]int
 	known map[*place.Request]*survey
+}
+
+// otherRooms are those in which a job may be too.
+type otherRooms struct {
+	e     *queue.Entry
+	rooms []queue.Room
 }
 
 // survey is what is known of the places of members alike.
@@ -114,13 +122,28 @@ func (l *roomList) add(e *queue.Entry) {
 	if !v.whole || v.footprint == 0 {
 		return
 	}
-	room := queue.Room{Nodes: v.nodes}
+	level := -1
 	if t := j.Topology; t.Mode == model.TopologyRequire {
-		if level := c.tree.LevelIndex(t.Level); level >= 0 {
-			room = l.narrow(e, level, v)
+		level = c.tree.LevelIndex(t.Level)
+	}
+	if level < 0 {
+		l.enter(e, queue.Room{Nodes: v.nodes}, maxRooms)
+		return
+	}
+	rooms := l.narrow(e, level, v)
+	l.enter(e, rooms[0], maxRooms)
+	l.rest = append(l.rest, otherRooms{e, rooms[1:]})
+}
+
+// enterElse puts those into other rooms too who have one.
+func (l *roomList) enterElse() {
+	for _, o := range l.rest {
+		for _, room := range o.rooms {
+			if len(o.e.Rooms) > 0 {
+				l.enter(o.e, room, 2*maxRooms)
+			}
 		}
 	}
-	l.enter(e, room)
 }
 
 // foreign reports whether something holds GPUs of a node that is not managed.
@@ -133,10 +156,13 @@ func (c *cycle) foreign(node int32) bool {
 	return false
 }
 
-// narrow chooses the domain for a gang that has to be in one: where the most nodes
-// are whole now, and of those alike where there are the most, but for what gangs
-// before it are to have.
-func (l *roomList) narrow(e *queue.Entry, level int, v *survey) queue.Room {
+// maxChoices bounds the domains that are tried for one gang.
+const maxChoices = 4
+
+// narrow chooses the domains for a gang that has to be in one: the one in which it was
+// promised its deadline, then those where the most nodes are whole now, and of those
+// alike where there are the most, but for what gangs before it are to have.
+func (l *roomList) narrow(e *queue.Entry, level int, v *survey) (out []queue.Room) {
 	c := l.c
 	all, idle := map[int32]int{}, map[int32]int{}
 	for _, node := range v.nodes {
@@ -146,34 +172,47 @@ func (l *roomList) narrow(e *queue.Entry, level int, v *survey) queue.Room {
 			}
 		}
 	}
-	best, score := int32(-1), [2]int{}
+	score := func(d int32) []int {
+		was := 0
+		if p := e.Job.Promised; p.Holds(e.Job.Deadline) && p.Level == c.tree.Levels[level] && p.Domain == c.tree.Domains[d].Path {
+			was = 1
+		}
+		return []int{was, min(idle[d]-l.taken[d], e.Count), all[d] - l.taken[d]}
+	}
+	var list []int32
 	for _, d := range c.tree.ByLevel[level] {
-		of := [2]int{min(idle[d]-l.taken[d], e.Count), all[d] - l.taken[d]}
-		if all[d] > 0 && (best < 0 || slices.Compare(of[:], score[:]) > 0) {
-			best, score = d, of
+		if all[d] > 0 {
+			list = append(list, d)
 		}
 	}
-	if best < 0 {
-		return queue.Room{Name: "one " + c.tree.Levels[level]}
+	if len(list) == 0 {
+		return []queue.Room{{Name: "one " + c.tree.Levels[level]}}
+	}
+	slices.SortStableFunc(list, func(a, b int32) int { return slices.Compare(score(b), score(a)) })
+	for k, d := range list[:min(len(list), maxChoices)] {
+		if k > 0 && all[d] < e.Count {
+			continue
+		}
+		room := queue.Room{Name: domainName(c.tree.Levels[level], c.tree.Domains[d].Path), Domain: d}
+		for _, node := range v.nodes {
+			if c.tree.DomainAt(node, level) == d {
+				room.Nodes = append(room.Nodes, node)
+			}
+		}
+		out = append(out, room)
 	}
 	if l.taken == nil {
 		l.taken = map[int32]int{}
 	}
-	l.taken[best] += e.Count
-	room := queue.Room{Name: domainName(c.tree.Levels[level], c.tree.Domains[best].Path)}
-	for _, node := range v.nodes {
-		if c.tree.DomainAt(node, level) == best {
-			room.Nodes = append(room.Nodes, node)
-		}
-	}
-	return room
+	l.taken[list[0]] += e.Count
+	return out
 }
 
-// enter puts a job into a room.
-func (l *roomList) enter(e *queue.Entry, room queue.Room) {
+// enter adds a room to those that a job may be in, if there are not too many.
+func (l *roomList) enter(e *queue.Entry, room queue.Room, most int) {
 	at := slices.IndexFunc(l.s.Rooms, func(r queue.Room) bool { return r.Name == room.Name && slices.Equal(r.Nodes, room.Nodes) })
 	if at < 0 {
-		if len(l.s.Rooms) == maxRooms {
+		if len(l.s.Rooms) >= most {
 			return
 		}
 		at = len(l.s.Rooms)
@@ -185,23 +224,5 @@ func (l *roomList) enter(e *queue.Entry, room queue.Room) {
 			l.any[node] = true
 		}
 	}
-	e.Rooms = []int{at}
-}
-
-// spreadRooms puts each job into the rooms around its own, too: it takes their nodes.
-func spreadRooms(s *queue.Situation) {
-	around := make([][]int, len(s.Rooms))
-	for own := range s.Rooms {
-		around[own] = []int{own}
-		for r := range s.Rooms {
-			if r != own && s.Rooms[own].Within(&s.Rooms[r]) {
-				around[own] = append(around[own], r)
-			}
-		}
-	}
-	for i := range s.Jobs {
-		if e := &s.Jobs[i]; len(e.Rooms) > 0 {
-			e.Rooms = around[e.Rooms[0]]
-		}
-	}
+	e.Rooms = append(e.Rooms, at)
 }

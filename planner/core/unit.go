@@ -34,6 +34,9 @@ type gang struct {
 	near int32
 	// within limits it to a domain, topo.Root to none.
 	within int32
+	// promised is the domain in which its job was promised its deadline, topo.Root for
+	// none: it is to be there.
+	promised int32
 	// replaces: it gets members anew whose nodes have failed.
 	replaces bool
 	// runs is how long it is expected to, and queue its queue where that has
@@ -147,6 +150,7 @@ func (c *cycle) prepareUnit(j *model.Job, g *gang) {
 		parts [1]place.Part
 	})
 	u := &one.unit
+	g.promised = c.standing(j).Domain
 	*u = place.Unit{Parts: one.parts[:0], Topology: j.Topology, Within: g.home()}
 	g.runs, _ = c.expected(j)
 	if g.short != nil && g.grown == 0 {

@@ -10,6 +10,10 @@ type Promised struct {
 	Deadline time.Time `json:"deadline"`
 	// GPUs is how many GPUs there were then to plan with.
 	GPUs int `json:"gpus,omitempty"`
+	// Level and Domain are the level and the path of the domain in which it is to be, as
+	// in "rack" and "b1/r2"; "" is anywhere.
+	Level  string `json:"level,omitempty"`
+	Domain string `json:"domain,omitempty"`
 }
 
 // Promise is a promise that is made, or one that cannot be kept any more.

@@ -126,7 +126,7 @@ func keepPromise(p Promise, st *Standing) {
 	if p.Why != "" {
 		st.Why = p.Why
 	}
-	st.Members, st.Latest, st.LeastSpeed = p.Members, p.Latest, p.LeastSpeed
+	st.Members, st.Latest, st.LeastSpeed, st.Domain = p.Members, p.Latest, p.LeastSpeed, p.Room.Domain
 	if p.Urgent {
 		st.Class = classUrgent
 	}

@@ -82,6 +82,8 @@ type Promise struct {
 	// LeastSpeed is how fast the GPUs have to be that it gets; 0 for jobs that name
 	// no models.
 	LeastSpeed float64
+	// Room is where it is to be, if its members take whole nodes.
+	Room Room
 	// Turn is its place among those that are admitted, from 1: as they begin in the
 	// plan, and of those that begin together the earliest deadline first.
 	Turn int
@@ -108,7 +110,7 @@ func (d Deadline) plan(s *Situation, p preempt.Policy, keptOnly bool) []Promise 
 	var tasks []share.Task
 	var of []int
 	highest := s.highestDue()
-	for _, i := range s.inOrderOfPromise() {
+	for _, i := range s.InOrderOfPromise() {
 		e := &s.Jobs[i]
 		task, why := d.task(e, s.Now)
 		if out[i].Why = why; why != "" && e.kept() {
@@ -250,7 +252,7 @@ func (d Deadline) promise(e *Entry, t *share.Task, v share.Verdict, s *Situation
 	if e.kept() && !v.Admitted {
 		p.Why = d.broken(e, s) + "; " + p.Why
 	}
-	p.Why += s.placesWords(e)
+	p.Why += s.placesWords(e, v.Choice)
 	if !v.Admitted {
 		p.Why += s.poolsWords(e)
 	}
@@ -259,6 +261,9 @@ func (d Deadline) promise(e *Entry, t *share.Task, v share.Verdict, s *Situation
 			p.LeastSpeed = t.Work / t.Deadline
 		}
 		p.Latest = s.Now.Add(seconds(t.Deadline - t.Alone()))
+		if len(e.Rooms) > 0 {
+			p.Room = s.Rooms[e.Rooms[v.Choice]]
+		}
 	}
 	return p
 }
@@ -287,7 +292,7 @@ func (d deadlines) Stand(s Situation) []Standing {
 	out := make([]Standing, len(s.Jobs))
 	promises := d.Promises(s, d.preempt)
 	for i, p := range promises {
-		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members, Latest: p.Latest, LeastSpeed: p.LeastSpeed}
+		st := Standing{Class: classCalm, Why: p.Why, Members: p.Members, Latest: p.Latest, LeastSpeed: p.LeastSpeed, Domain: p.Room.Domain}
 		switch {
 		case p.Why == "":
 			st.Why = "no deadline"

@@ -67,6 +67,8 @@ type ModelGPUs struct {
 type Room struct {
 	// Name says what they are: "block b2", "" for all that a job may use.
 	Name string
+	// Domain is the number of the domain that they are of; 0 is none.
+	Domain int32
 	// Nodes are their numbers, ascending.
 	Nodes []int32
 }
@@ -105,9 +107,9 @@ type Entry struct {
 	Nodes []int32
 	// Footprint is how many GPUs a member that waits takes away, where that is more
 	// than it asks for since the rest of its node is too small for another; 0 is not
-	// known. Rooms are those in which each member takes a whole node, the one that it
-	// is to be in first. Pieces counts the GPUs free now that are too few on their
-	// nodes for a member.
+	// known. Rooms are those in one of which each member takes a whole node, the one
+	// that it is to be in rather than another first. Pieces counts the GPUs free now that
+	// are too few on their nodes for a member.
 	Footprint int
 	Rooms     []int
 	Pieces    int
@@ -150,6 +152,9 @@ type Standing struct {
 	// LeastSpeed is how fast it has to be on the GPUs that it gets to keep a promise,
 	// beside its estimate; 0 without one.
 	LeastSpeed float64
+	// Domain is the number of the domain in which it is to be to keep a promise; 0 is
+	// anywhere.
+	Domain int32
 	// InTurn: it is one of those who should run now, so that it displaces somebody
 	// else if it has to give way.
 	InTurn bool

@@ -20,9 +20,9 @@ import (
 // kept reports whether a job's deadline has been promised.
 func (e *Entry) kept() bool { return e.Job.Promised.Holds(e.Job.Deadline) }
 
-// inOrderOfPromise are the numbers of the Situation's jobs: those whose deadlines are
+// InOrderOfPromise are the numbers of the Situation's jobs: those whose deadlines are
 // promised as they were promised, then the others by age.
-func (s *Situation) inOrderOfPromise() []int {
+func (s *Situation) InOrderOfPromise() []int {
 	out := make([]int, len(s.Jobs))
 	for i := range out {
 		out[i] = i
@@ -66,7 +66,9 @@ func (d Deadline) keep(s *Situation, p preempt.Policy, out []Promise) {
 	for i := range out {
 		switch e := &s.Jobs[i]; {
 		case e.kept():
+			room := out[i].Room
 			out[i] = again[i]
+			out[i].Room = room
 		case out[i].Met:
 			out[i] = Promise{Why: fmt.Sprintf("its deadline of %s is not promised for now: there are GPUs enough, but one that was promised its deadline before has no whole nodes for certain; it is looked at again in each decision", clock(e.Job.Deadline))}
 		}

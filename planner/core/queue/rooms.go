@@ -38,6 +38,7 @@ func (s *Situation) takeRooms(tasks []share.Task, of []int) []int {
 			tasks[k].Needs = append(tasks[k].Needs, share.Need{Room: r, Places: (n + members - 1) / members})
 		}
 	}
+	beside := s.besides()
 	for k := range tasks {
 		e := &s.Jobs[of[k]]
 		if tasks[k].Running || tasks[k].Firm {
@@ -47,26 +48,59 @@ func (s *Situation) takeRooms(tasks []share.Task, of []int) []int {
 		if !e.elastic() {
 			places = e.Count
 		}
-		for _, r := range e.Rooms {
-			tasks[k].Needs = append(tasks[k].Needs, share.Need{Room: r, Places: places})
+		for _, own := range e.Rooms {
+			choice := []share.Need{{Room: own, Places: places}}
+			for _, need := range beside[own] {
+				need.Places = places
+				choice = append(choice, need)
+			}
+			tasks[k].Choices = append(tasks[k].Choices, choice)
 		}
 	}
 	return sizes
 }
 
-// placesWords says how places are counted for a job that waits.
-func (s *Situation) placesWords(e *Entry) string {
+// besides are, by room, the others in which who is in it takes places too: all of them
+// in those around it, and in those within it no more than these have, since nobody
+// knows where in the wider one he will be.
+func (s *Situation) besides() [][]share.Need {
+	out := make([][]share.Need, len(s.Rooms))
+	for own := range s.Rooms {
+		for r := range s.Rooms {
+			switch {
+			case r == own:
+			case s.Rooms[own].Within(&s.Rooms[r]):
+				out[own] = append(out[own], share.Need{Room: r})
+			case s.Rooms[r].meets(&s.Rooms[own]):
+				out[own] = append(out[own], share.Need{Room: r, Most: len(s.Rooms[r].Nodes)})
+			}
+		}
+	}
+	return out
+}
+
+// placesWords says how places are counted for a job that waits, of whose rooms it is
+// the one chosen.
+func (s *Situation) placesWords(e *Entry, choice int) string {
 	switch {
 	case e.Running:
 		return ""
-	case len(e.Rooms) > 0 && s.Rooms[e.Rooms[0]].Name != "":
-		return fmt.Sprintf("; counted in whole nodes of %s", s.Rooms[e.Rooms[0]].Name)
+	case len(e.Rooms) > 0 && s.Rooms[e.Rooms[choice]].Name != "":
+		return fmt.Sprintf("; counted in whole nodes of %s", s.Rooms[e.Rooms[choice]].Name)
 	case len(e.Rooms) > 0:
 		return "; counted in whole nodes"
 	case e.Pieces > 0:
 		return fmt.Sprintf("; %d of the GPUs that are free now are in pieces too small for its members, so it may begin later", e.Pieces)
 	}
 	return ""
+}
+
+// meets reports whether two rooms have nodes in common.
+func (r *Room) meets(o *Room) bool {
+	return slices.ContainsFunc(r.Nodes, func(node int32) bool {
+		_, in := slices.BinarySearch(o.Nodes, node)
+		return in
+	})
 }
 
 // Within reports whether all nodes of a room are in another one.

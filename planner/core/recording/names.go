@@ -63,6 +63,7 @@ var rules = map[string]kind{
 	"FailedPlace.Group": group, "FailedPlace.Node": nodeID, "FailedPlace.Why": hidden,
 	"Job.KeepSize": hidden, "Speed.Unit": keep, "SpeedSample.Model": keep, "SpeedSample.Level": keep,
 	"Reservation.Name": reservation, "Reservation.Kind": keep, "Reservation.Nodes": nodeID, "Reservation.Level": keep,
+	"Promised.Level": keep, "Promised.Domain": level,
 	"Reservation.Domain": level, "Reservation.Queue": queuePath,
 	"JobName.Namespace": namespace, "JobName.ID": job,
 	"Preempted.Namespace": namespace, "Preempted.By": job, "Preempted.ByGroup": group, "Preempted.Group": group,

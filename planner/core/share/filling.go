@@ -29,8 +29,12 @@ type Task struct {
 	// Min and Max bound the members, GPUs is what each of them takes; all 1 or
 	// more.
 	Min, Max, GPUs int
-	// Needs are the places that each member takes in rooms besides.
-	Needs []Need
+	// Needs are the places that each member takes in rooms besides. Of the Choices it
+	// takes one, the first with which it is admitted; the first Need of each is the room
+	// that it has to be in then.
+	Needs   []Need
+	Choices [][]Need
+	choice  int
 	// Deadline is by when it is to end.
 	Deadline float64
 	// Running: it has begun, and has Members.
@@ -46,7 +50,13 @@ type Task struct {
 
 // Need is what one member takes of a room: a set of places, such as the nodes of a
 // rack that are whole, of which GPUs alone say too little.
-type Need struct{ Room, Places int }
+type Need struct {
+	Room, Places int
+	// Most, unless 0, is set where the task need not be in the room but may be, since it
+	// is in one around it: it takes no more there than so many places, and only as long
+	// as a task that is admitted has to be in the room.
+	Most int
+}
 
 func (t *Task) speed(members int) float64 {
 	if t.Speed == nil {
@@ -69,6 +79,8 @@ type Verdict struct {
 	// earliest beside those that are, with all the members that it may have; End
 	// is +Inf if it never could.
 	Begin, End float64
+	// Choice is which of its Choices it takes.
+	Choice int
 	// Urgent: it waits, and if it did so for the margin longer, it or another one
 	// would be late.
 	Urgent bool
@@ -92,6 +104,7 @@ func Fill(gpus int, rooms []int, tasks []Task, margin float64) []Verdict {
 		case t.Firm:
 		case in[k]:
 			f.out[k] = plan.runs[k].verdict()
+			f.out[k].Choice = t.choice
 		case t.Running:
 			f.out[k].End = t.Alone()
 		default:
@@ -123,6 +136,7 @@ func (f *filling) begin() {
 	horizon := 0.0
 	var all []int
 	for k := range f.tasks {
+		f.tasks[k].choice = 0
 		if t := &f.tasks[k]; !t.Firm {
 			all = append(all, k)
 			if !math.IsInf(t.Deadline, 0) {
@@ -223,6 +237,7 @@ func (f *filling) admit() (in []bool, best plan) {
 			}
 		}
 		if high == low+1 {
+			f.choose(rest[low], fits)
 			rest = rest[high:]
 		} else {
 			rest = rest[low:]
@@ -235,6 +250,31 @@ func (f *filling) admit() (in []bool, best plan) {
 		}
 	}
 	return in, best
+}
+
+// choose tries what else a task may choose that does not fit as it is.
+func (f *filling) choose(k int, fits func([]int) bool) {
+	t := &f.tasks[k]
+	for t.choice = 1; t.choice < len(t.Choices) && f.spent < maxSpent; t.choice++ {
+		if fits([]int{k}) {
+			return
+		}
+	}
+	t.choice = 0
+}
+
+// wanted says of each room whether a task that waits has to be in it.
+func (f *filling) wanted(in []bool) []bool {
+	if len(f.base.rooms) == 0 {
+		return nil
+	}
+	out := make([]bool, len(f.base.rooms))
+	for k := range f.tasks {
+		if t := &f.tasks[k]; in[k] && t.choice < len(t.Choices) {
+			out[t.Choices[t.choice][0].Room] = true
+		}
+	}
+	return out
 }
 
 // try finds a plan with which tasks end in time.
@@ -252,6 +292,7 @@ func (f *filling) try(in []bool) (plan, bool) {
 // ends with the first.
 func (f *filling) fill(in []bool, by int, atOnce []bool, from float64) (p plan, late int) {
 	p = plan{by: by, left: f.base.clone(), runs: make([]run, len(f.tasks))}
+	p.left.wanted = f.wanted(in)
 	for _, k := range f.orders[by] {
 		if !in[k] {
 			continue
@@ -323,7 +364,7 @@ func (f *filling) urgent(in []bool, by int, margin float64) {
 			v.Urgent = v.Begin < margin
 		case now[k] && p.runs[k].begin < margin:
 			*v = p.runs[k].verdict()
-			v.Urgent = true
+			v.Urgent, v.Choice = true, f.tasks[k].choice
 		}
 	}
 }

@@ -264,3 +264,48 @@ func TestFillRooms(t *testing.T) {
 		}
 	}
 }
+
+// TestFillChoices: two rooms of two places, and one of all four. Who may choose takes the
+// room in which it ends in time; who may be in either has to leave room for those in the
+// one that somebody who waits has to be in, and for nobody in the other.
+func TestFillChoices(t *testing.T) {
+	const left, right, all = 0, 1, 2
+	in := func(room, n int) []Need {
+		return []Need{{Room: room, Places: n}, {Room: all, Places: n}}
+	}
+	anywhere := func(n int) [][]Need {
+		return [][]Need{{{Room: all, Places: n}, {Room: left, Places: n, Most: 2}, {Room: right, Places: n, Most: 2}}}
+	}
+	one := func(deadline float64, choices ...[]Need) Task {
+		return Task{Min: 1, Max: 1, GPUs: 1, Work: 20, Deadline: deadline, Choices: choices}
+	}
+	held := func(room int) Task { return Task{Firm: true, Members: 1, GPUs: 1, Work: 10, Needs: in(room, 2)} }
+	type verdict struct {
+		admitted bool
+		choice   int
+		begin    float64
+	}
+	tests := map[string]struct {
+		tasks []Task
+		want  []verdict
+	}{
+		"the other room":         {[]Task{held(left), one(20, in(left, 2), in(right, 2))}, []verdict{{}, {true, 1, 0}}},
+		"the first that will do": {[]Task{held(left), one(30, in(left, 2), in(right, 2))}, []verdict{{}, {true, 0, 10}}},
+		"neither":                {[]Task{held(left), held(right), one(20, in(left, 2), in(right, 2))}, []verdict{{}, {}, {false, 0, 10}}},
+		"beside one that may be in its way": {[]Task{one(20, in(left, 2)), one(20, anywhere(1)...), one(20, in(right, 2))},
+			[]verdict{{true, 0, 0}, {false, 0, 20}, {true, 0, 0}}},
+		"who may be anywhere is in nobody's way": {[]Task{one(20, anywhere(2)...), one(20, anywhere(2)...)}, []verdict{{true, 0, 0}, {true, 0, 0}}},
+		"he takes no more of it than there is":   {[]Task{one(20, anywhere(4)...), one(40, in(left, 2))}, []verdict{{true, 0, 0}, {true, 0, 20}}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []verdict
+			for _, v := range Fill(100, []int{2, 2, 4}, tt.tasks, 0) {
+				got = append(got, verdict{v.Admitted, v.Choice, v.Begin})
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(verdict{})); diff != "" {
+				t.Errorf("verdicts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -12,6 +12,8 @@ type profile struct {
 	free []int
 	// rooms is, by room, how many of its places are free in each slot.
 	rooms [][]int
+	// wanted says of each room whether somebody has to be in it; nil: nobody has.
+	wanted []bool
 	// most bounds the slots. When there are as many, what is taken is rounded up to
 	// slots that are there, so that a plan is never better than it looks.
 	most int
@@ -35,7 +37,7 @@ func newProfile(gpus, tasks int) *profile {
 }
 
 func (p *profile) clone() *profile {
-	out := &profile{at: slices.Clone(p.at), free: slices.Clone(p.free), rooms: make([][]int, len(p.rooms)), most: p.most}
+	out := &profile{at: slices.Clone(p.at), free: slices.Clone(p.free), rooms: make([][]int, len(p.rooms)), wanted: p.wanted, most: p.most}
 	for r := range p.rooms {
 		out.rooms[r] = slices.Clone(p.rooms[r])
 	}
@@ -180,21 +182,48 @@ func (p *profile) take(t *Task, r run) {
 		}
 		n := min(level, p.members(t, k))
 		p.free[k] -= t.GPUs * n
-		for _, need := range t.Needs {
-			p.rooms[need.Room][k] -= need.Places * n
+		p.occupy(t.Needs, k, n)
+		if t.choice < len(t.Choices) {
+			p.occupy(t.Choices[t.choice], k, n)
 		}
+	}
+}
+
+// occupy takes the places that n members need.
+func (p *profile) occupy(needs []Need, k, n int) {
+	for _, need := range needs {
+		p.rooms[need.Room][k] -= p.places(need, n)
 	}
 }
 
 // members is how many members a task can have in a slot.
 func (p *profile) members(t *Task, k int) int {
-	n := p.free[k] / t.GPUs
-	for _, need := range t.Needs {
-		if need.Places > 0 {
-			n = min(n, p.rooms[need.Room][k]/need.Places)
+	n := p.fitting(t.Needs, k, p.free[k]/t.GPUs)
+	if t.choice < len(t.Choices) {
+		n = p.fitting(t.Choices[t.choice], k, n)
+	}
+	return n
+}
+
+// fitting is how many of n members find the places that each needs.
+func (p *profile) fitting(needs []Need, k, n int) int {
+	for _, need := range needs {
+		if free := p.rooms[need.Room][k]; p.places(need, n) > free {
+			n = free / need.Places
 		}
 	}
 	return n
+}
+
+// places are what so many members take of a room.
+func (p *profile) places(need Need, members int) int {
+	switch {
+	case need.Most == 0:
+		return need.Places * members
+	case p.wanted == nil || !p.wanted[need.Room]:
+		return 0
+	}
+	return min(need.Places*members, need.Most)
 }
 
 // hold takes what a task has from now until it ends, no more than there is.
