@@ -100,7 +100,9 @@ func (e *env) recovered(alloc *api.Allocation, how string) {
 
 // file is what a file of an allocation holds, "" if there is none.
 func (e *env) file(alloc *api.Allocation, path string) string {
-	r, err := e.api.AllocFS().Cat(alloc, path, nil)
+	// Not by AllocFS: it makes a connection to the node's agent that stays, each time,
+	// and an agent has no more than a hundred for one address.
+	r, err := e.api.Raw().Response("/v1/client/fs/cat/"+alloc.ID, &api.QueryOptions{Params: map[string]string{"path": path}})
 	if err != nil {
 		return ""
 	}

@@ -128,6 +128,12 @@ func (d *Daemon) due() time.Duration {
 				consider(division.Again)
 			}
 		}
+		for i := range v.Snapshot.Reservations {
+			r := &v.Snapshot.Reservations[i]
+			consider(r.From.Add(-r.Lead))
+			consider(r.From)
+			consider(r.Until)
+		}
 	}
 	for i := range v.Managed {
 		m := &v.Managed[i]

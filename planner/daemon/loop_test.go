@@ -428,6 +428,29 @@ func TestLoopWakesWhenAGPUMayBeDivided(t *testing.T) {
 	})
 }
 
+// TestLoopWakesForReservations: when one begins to count, begins and is over.
+func TestLoopWakesForReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := testDaemon(t)
+		now := d.now()
+		in := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
+		for name, tt := range map[string]struct {
+			r    model.Reservation
+			want time.Duration
+		}{
+			"lead":   {model.Reservation{From: in(14), Until: in(20), Lead: 10 * time.Second}, 4 * time.Second},
+			"begins": {model.Reservation{From: in(5), Until: in(20), Lead: 10 * time.Second}, 5 * time.Second},
+			"over":   {model.Reservation{From: in(-5), Until: in(6)}, 6 * time.Second},
+			"always": {model.Reservation{}, idle},
+		} {
+			d.view.Store(&observe.View{Taken: now, Snapshot: &model.Snapshot{Reservations: []model.Reservation{tt.r}}})
+			if got := d.due().Truncate(time.Second); got != tt.want {
+				t.Errorf("%s: due in %s, want %s", name, got, tt.want)
+			}
+		}
+	})
+}
+
 func TestWaitDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, f := testDaemon(t)
