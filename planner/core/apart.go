@@ -123,9 +123,9 @@ func (a *ahead) maintain(r *model.Reservation, use *model.ReservationUse, nodes 
 			use.Reason = plural(len(nodes), "node") + " empty"
 		}
 	case from > 0:
-		use.Reason = fmt.Sprintf("still there when it begins, or nobody knows: %s; %s", a.jobList(use.Jobs), a.evictText(r, use.Jobs))
+		use.Reason = fmt.Sprintf("still there when it begins, or nobody knows: %s; %s", a.jobList(use.Jobs), a.evictText(r, "then", use.Jobs))
 	default:
-		use.Reason = fmt.Sprintf("it has begun, and still there: %s; %s", a.jobList(use.Jobs), a.evictText(r, use.Jobs))
+		use.Reason = fmt.Sprintf("it has begun, and still there: %s; %s", a.jobList(use.Jobs), a.evictText(r, "now", use.Jobs))
 	}
 	if r.Evict && from == 0 {
 		a.c.evicting = append(a.c.evicting, r)
@@ -133,7 +133,7 @@ func (a *ahead) maintain(r *model.Reservation, use *model.ReservationUse, nodes 
 }
 
 // evictText says what becomes of those who are still there when it begins.
-func (a *ahead) evictText(r *model.Reservation, jobs []model.JobName) string {
+func (a *ahead) evictText(r *model.Reservation, when string, jobs []model.JobName) string {
 	if !r.Evict {
 		return "stop them, or set evict"
 	}
@@ -143,11 +143,11 @@ func (a *ahead) evictText(r *model.Reservation, jobs []model.JobName) string {
 	})
 	switch {
 	case len(alone) == 0:
-		return "they are stopped then and queued again"
+		return "they are stopped " + when + " and queued again"
 	case len(alone) == len(jobs):
 		return "evict leaves them alone, since they may never be preempted or are not managed: stop them yourself"
 	}
-	return fmt.Sprintf("they are stopped then and queued again, but for %s: evict leaves alone what may never be preempted or is not managed, so stop that yourself", a.jobList(alone))
+	return fmt.Sprintf("they are stopped %s and queued again, but for %s: evict leaves alone what may never be preempted or is not managed, so stop that yourself", when, a.jobList(alone))
 }
 
 func (a *ahead) jobList(jobs []model.JobName) string {

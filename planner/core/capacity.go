@@ -45,7 +45,7 @@ func (a *ahead) keepCapacity(shares map[int]*share) {
 		s, use := shares[i], &a.c.uses[i]
 		use.GPUs, use.Used = s.r.GPUs, count(s.used)
 		for _, node := range s.nodes {
-			if mask := s.kept[node]; mask != 0 {
+			if mask := s.kept[node] | s.keptAgain(node); mask != 0 {
 				a.book(node, booking{from: s.from, until: s.until, claim: topo.Claim{GPUs: mask}, name: "what is kept for " + queueWords(s.r.Queue), queue: s.r.Queue})
 			}
 		}
@@ -66,11 +66,21 @@ func (a *ahead) keepCapacity(shares map[int]*share) {
 	}
 	for _, i := range order {
 		for _, node := range shares[i].nodes {
-			if shares[i].kept[node] != 0 {
+			if shares[i].kept[node]|shares[i].keptAgain(node) != 0 {
 				a.c.keepClear(node)
 			}
 		}
 	}
+}
+
+// keptAgain is what of a node the queue uses: when that is left it is kept for the
+// queue once more, so nobody else gets it. What is kept for interactive jobs goes
+// where nodes are in pieces by then.
+func (s *share) keptAgain(node int32) uint64 {
+	if s.r.Queue == interactiveQueue {
+		return 0
+	}
+	return s.used[node]
 }
 
 func count(masks map[int32]uint64) (n int) {

@@ -102,6 +102,13 @@ func TestCapacityOfSeveral(t *testing.T) {
 			want: "b1 r1 n1 zz..\nb1 r2 n2 qqyy", held: "y1 n1",
 			use: []string{"queue y uses 0 of them, 2 are free for it, 2 more as soon as others have ended"},
 		},
+		// n1 has 2 GPUs beside the 6 of the queue, whoever of it ends: z1 can start on
+		// n2 only, and keeps nothing of n1 from z2.
+		"what an owner uses is kept again when he ends": {
+			cluster: "b1 r1 n1 yy......\nb1 r2 n2 qqqqqqqq", running: "y 50 1h\nq 50 1h", jobs: "z1 1x4\nz2 1x2", reserve: "y:6@n1",
+			want: "b1 r1 n1 yy....zz\nb1 r2 n2 qqqqqqqq", held: "z1 n2",
+			use: []string{"queue y uses 2 of them, 4 are free for it"},
+		},
 		"nobody gives way for what is another's": {
 			cluster: "b1 r1 n1 zz\nb1 r1 n2 y.", running: "z 10 1h\ny 10 1h", jobs: "q1 1x2 priority:90", reserve: "y:2@n1",
 			policy: Policy{Preempt: preempt.Policy{Enabled: true}},
@@ -246,8 +253,8 @@ func TestCapacityBorrowedIsTold(t *testing.T) {
 // What is said of those whom a maintenance finds is what becomes of them.
 func TestEvictIsTold(t *testing.T) {
 	for cluster, want := range map[string]string{
-		"b1 r1 n1 ab": "it has begun, and still there: a, b; they are stopped then and queued again, but for b: evict leaves alone what may never be preempted or is not managed, so stop that yourself",
-		"b1 r1 n1 a.": "it has begun, and still there: a; they are stopped then and queued again",
+		"b1 r1 n1 ab": "it has begun, and still there: a, b; they are stopped now and queued again, but for b: evict leaves alone what may never be preempted or is not managed, so stop that yourself",
+		"b1 r1 n1 a.": "it has begun, and still there: a; they are stopped now and queued again",
 		"b1 r1 n1 .b": "it has begun, and still there: b; evict leaves them alone, since they may never be preempted or are not managed: stop them yourself",
 	} {
 		s := draw(t, cluster)
