@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 func maintenance(from, lasts, lead time.Duration, nodes ...string) model.Reservation {
@@ -167,6 +168,12 @@ func TestStartGuarantee(t *testing.T) {
 	use := plan.Reservations[0]
 	if use.State != "draining" || !use.Start.Equal(testNow.Add(2*time.Hour)) || !strings.Contains(use.Reason, "starts about 05:04 UTC") {
 		t.Errorf("use %+v", use)
+	}
+	for _, order := range []string{queue.OrderFIFO, queue.OrderSJF} {
+		reason := decisionOn(mustDecide(t, s, Policy{Order: order}), "Big").Reason
+		if !strings.HasSuffix(reason, "; its place in the order: reservation launch lets it go first") {
+			t.Errorf("with %s: %s", order, reason)
+		}
 	}
 }
 

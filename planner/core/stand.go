@@ -277,6 +277,9 @@ func (c *cycle) tellStanding(t *turn) {
 		// Whether those that are here become free in time does not matter to it.
 		standing.Why = fmt.Sprintf("its deadline of %s is for the %s of pool %s that were bought for it (purchase %s)", t.job.Deadline.UTC().Format(time.RFC3339), plural(p.Nodes, "node"), p.Pool, p.ID)
 	}
+	if use := c.guaranteed[keyOf(t.job)]; use != nil {
+		standing.Why = fmt.Sprintf("reservation %s lets it go first", use.Name)
+	}
 	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
 	t.d.Forgets = standing.Forgets && t.d.Action == model.ActionAdmit
 	if standing.Why != "" && !(c.terse && t.d.Action == model.ActionWait) {

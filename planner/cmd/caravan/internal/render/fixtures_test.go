@@ -53,13 +53,14 @@ var tree = httpapi.Topology{
 	Levels: []string{"rack", "node"},
 	Root: httpapi.Domain{Level: "cluster", Name: "cluster", Nodes: 4, GPUs: 32, FreeGPUs: 10, UnhealthyGPUs: 1, Children: []httpapi.Domain{
 		{Level: "rack", Name: "r1", Nodes: 2, GPUs: 16, FreeGPUs: 0, UnhealthyGPUs: 1, Children: []httpapi.Domain{
-			{Level: "node", Name: "gpu-1", Nodes: 1, GPUs: 8, Model: "NVIDIA H100 80GB HBM3"},
-			{Level: "node", Name: "gpu-2", Nodes: 1, GPUs: 8, UnhealthyGPUs: 1, Model: "NVIDIA H100 80GB HBM3"},
+			{Level: "node", Name: "gpu-1", Nodes: 1, GPUs: 8, UsedGPUs: 8, Model: "NVIDIA H100 80GB HBM3"},
+			{Level: "node", Name: "gpu-2", Nodes: 1, GPUs: 8, UsedGPUs: 7, UnhealthyGPUs: 1, Model: "NVIDIA H100 80GB HBM3"},
 		}},
 		{Level: "rack", Name: "r2", Nodes: 1, GPUs: 8, FreeGPUs: 8, Children: []httpapi.Domain{
 			{Level: "node", Name: "gpu-3", Nodes: 1, GPUs: 8, FreeGPUs: 8, SharedGPUs: 2, Slices: 8, FreeSlices: 5, Unschedulable: "draining"},
 		}},
-		{Level: "node", Name: "gpu-4", Nodes: 1, GPUs: 8, FreeGPUs: 2},
+		{Level: "node", Name: "gpu-4", Nodes: 1, GPUs: 8, FreeGPUs: 2, UsedGPUs: 6},
+		{Level: "node", Name: "gpu-5", Nodes: 1, GPUs: 8, UsedGPUs: 2, Unschedulable: "ineligible"},
 	}},
 }
 

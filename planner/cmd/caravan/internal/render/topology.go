@@ -45,14 +45,15 @@ func branch(g *grid, s Style, d httpapi.Domain, own, below string) {
 	}
 }
 
-// bar draws a node's GPUs: used, unhealthy, free.
+// bar draws a node's GPUs: used, on a node that takes nothing, unhealthy, free.
 func bar(s Style, d httpapi.Domain) string {
 	const most = 16
 	if d.GPUs > most {
 		return ""
 	}
-	used := max(0, d.GPUs-d.FreeGPUs-d.UnhealthyGPUs)
-	return strings.Repeat("■", used) + s.paint(red, strings.Repeat("✗", d.UnhealthyGPUs)) + s.paint(green, strings.Repeat("□", d.FreeGPUs))
+	rest := max(0, d.GPUs-d.FreeGPUs-d.UnhealthyGPUs)
+	used := min(d.UsedGPUs, rest)
+	return strings.Repeat("■", used) + strings.Repeat("·", rest-used) + s.paint(red, strings.Repeat("✗", d.UnhealthyGPUs)) + s.paint(green, strings.Repeat("□", d.FreeGPUs))
 }
 
 func note(s Style, d httpapi.Domain) string {
