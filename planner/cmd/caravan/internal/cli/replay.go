@@ -164,7 +164,7 @@ func (a *app) replay(name string, r *recording.Recording, policy core.Policy) er
 		if err := render.Resizes(w, s, plan.Resizes); err != nil {
 			return err
 		}
-		return render.Differences(w, s, differences, r.Plan != nil)
+		return render.Differences(w, s, differences, r.Plan != nil, r.Reproduced)
 	})
 	if err == nil && out.Compared && len(differences) > 0 {
 		return &exit{code: CodeFailure}

@@ -110,6 +110,9 @@ func TestSaveScrubbed(t *testing.T) {
 	if got.code != CodeOK || !strings.Contains(got.out, `"reproduced": true`) || !strings.Contains(got.out, "job-1") {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
+	if got := f.call(nil, "", "replay", path); !strings.HasSuffix(got.out, "\nThe plan recorded went with the names; before that, it was reproduced.\n") {
+		t.Errorf("without --json: %s", got.out)
+	}
 	again := filepath.Join(t.TempDir(), "again.json")
 	if got := f.call(nil, "", "replay", "-o", again, path); got.code != CodeOK {
 		t.Errorf("write it again: exit code %d: %s%s", got.code, got.out, got.errOut)

@@ -65,7 +65,7 @@ func views() map[string]view {
 		},
 		"plan-others": func(w io.Writer, s Style) error { return Plan(w, s, "x", Planned{PlanResult: yields}) },
 		"differences": func(w io.Writer, s Style) error {
-			return Differences(w, s, []recording.Difference{{Namespace: "default", Job: "a", What: "action", Then: "wait", Now: "admit"}, {Job: "b", What: "order"}}, true)
+			return Differences(w, s, []recording.Difference{{Namespace: "default", Job: "a", What: "action", Then: "wait", Now: "admit"}, {Job: "b", What: "order"}}, true, nil)
 		},
 		"plan-admit": func(w io.Writer, s Style) error { return Plan(w, s, "train-gang", Planned{PlanResult: plan}) },
 		"plan-fault": func(w io.Writer, s Style) error {

@@ -42,9 +42,17 @@ func Resizes(w io.Writer, s Style, list []model.Resize) error {
 	return g.write(w, "")
 }
 
-// Differences writes where a plan differs from the one that was recorded.
-func Differences(w io.Writer, s Style, list []recording.Difference, recorded bool) error {
+// Differences writes where a plan differs from the one that was recorded; without one,
+// what was found out about it before names were taken out, if they were.
+func Differences(w io.Writer, s Style, list []recording.Difference, recorded bool, reproduced *bool) error {
 	switch {
+	case !recorded && reproduced != nil:
+		was := "was"
+		if !*reproduced {
+			was = "was not"
+		}
+		_, err := fmt.Fprintf(w, "\nThe plan recorded went with the names; before that, it %s reproduced.\n", was)
+		return err
 	case !recorded:
 		_, err := fmt.Fprintln(w, "\nNo plan is recorded to compare with.")
 		return err
