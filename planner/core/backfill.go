@@ -23,6 +23,15 @@ import (
 func (c *cycle) reserve(j *model.Job, g *gang) (kept, bool) {
 	a := c.openAhead()
 	o := a.foresee(j, g, who{})
+	if c.mayDivide(g) {
+		otherwise := eternity
+		if o.known {
+			otherwise = o.at
+		}
+		if k, ok := c.reserveToDivide(j, g, otherwise); ok {
+			return k, true
+		}
+	}
 	if !o.known || c.displacesBefore(j, o.at) {
 		return kept{}, false
 	}

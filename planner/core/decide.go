@@ -47,6 +47,10 @@ type cycle struct {
 	// before the view without what is kept was brought up to date, which is
 	// truthful from then on.
 	holds []hold
+	// divider divides GPUs; nil until somebody asks. divided counts the holds of those
+	// for whom that is done now, or who share what another one keeps.
+	divider *divider
+	divided int
 	// draining: a gang keeps nodes from everybody though others reserve times.
 	draining bool
 	takers   []taker

@@ -335,11 +335,14 @@ func (c *cycle) guessIsVain(g *gang, w *wait) bool {
 }
 
 // until is when it will have ended.
-func (o *outlook) until() time.Duration {
-	if o.runs >= eternity-o.at {
+func (o *outlook) until() time.Duration { return endOf(o.at, o.runs) }
+
+// endOf is when something ends that begins at a time and lasts for so long.
+func endOf(at, lasts time.Duration) time.Duration {
+	if lasts >= eternity-at {
 		return eternity
 	}
-	return o.at + o.runs
+	return at + lasts
 }
 
 // claimsOf is what placed members take of their nodes.

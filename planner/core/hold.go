@@ -12,6 +12,8 @@ import (
 // hold is what one waiting gang keeps.
 type hold struct {
 	job jobKey
+	// divides are the GPUs, in words, that are divided for it, now or once idle.
+	divides string
 }
 
 // claim is what is left of a node kept by single members alike: a node that
@@ -32,6 +34,9 @@ type kept struct {
 	timed bool
 	// postponed: it is kept later.
 	postponed bool
+	// divides: GPUs are to be divided for it once they are idle; gpus says which.
+	divides bool
+	gpus    string
 }
 
 // keep keeps nodes for a gang that waits: in the domain nearest to taking it,
@@ -54,14 +59,14 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 // keepNow does so at once.
 func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 	first := c.guaranteed[keyOf(j)] != nil
-	if c.hasBought(j) || c.keepsNothing(j) && !first || len(c.holds) >= c.policy.Holds() && !first {
+	if c.hasBought(j) || c.keepsNothing(j) && !first || !c.mayHold(j) {
 		return kept{}
 	}
 	if c.policy.Backfills() || first || !c.standing(j).Latest.IsZero() {
 		overdue := !first && c.overdue(j)
 		c.draining = c.draining || overdue
 		if k, ok := c.reserve(j, g); ok {
-			if overdue {
+			if overdue && !k.divides {
 				c.drain(j, g, k.nodes)
 			}
 			return k

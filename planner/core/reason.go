@@ -135,16 +135,21 @@ func (c *cycle) behindReason(g *gang) string {
 	if c.terse {
 		return ""
 	}
-	names := make([]string, 0, len(c.holds))
-	for i, h := range c.holds {
-		if i == maxNames {
-			names = append(names, fmt.Sprintf("%d more", len(c.holds)-maxNames))
-			break
+	var names, divided []string
+	for i := range c.holds {
+		h := &c.holds[i]
+		if i < maxNames {
+			names = append(names, jobName(h.job))
 		}
-		names = append(names, jobName(h.job))
+		if h.divides != "" && len(divided) < maxNames {
+			divided = append(divided, fmt.Sprintf("; for %s %s", jobName(h.job), h.divides))
+		}
 	}
-	return fmt.Sprintf("needs %s%s, which would fit, but not beside the nodes kept for %s, ahead in the queue",
-		g.wants(), g.where(), strings.Join(names, ", "))
+	if more := len(c.holds) - maxNames; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("needs %s%s, which would fit, but not beside the nodes kept for %s, ahead in the queue%s",
+		g.wants(), g.where(), strings.Join(names, ", "), strings.Join(divided, ""))
 }
 
 // maxNames is how many nodes or jobs a sentence names.
@@ -186,9 +191,12 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		for i, node := range k.nodes {
 			names[i] = nodeName(c.tree.Nodes[node].Model)
 		}
-		if k.timed {
+		switch {
+		case k.divides:
+			b.WriteString("; for it " + k.gpus)
+		case k.timed:
 			b.WriteString("; reserved for it from its start on: " + nameList(names))
-		} else {
+		default:
 			b.WriteString("; kept for it: " + nameList(names))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/mig"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // MIG geometry follows the queue: what waits for instances of a profile of which
@@ -33,7 +34,8 @@ const (
 	divideSoon = 2 * time.Minute
 )
 
-// divider is one pass over what waits.
+// divider divides GPUs in one plan: in the turns of those who wait for instances,
+// and of what is idle then in a pass over all who wait.
 type divider struct {
 	*cycle
 	gpus []idleGPU
@@ -46,17 +48,28 @@ type divider struct {
 	plan []model.Repartition
 	of   []int
 	// at are indexes in plan by GPU; spare are, by model of an instance, those of
-	// instances that nodes are making and nobody is to have yet, and free counts
-	// those that are there already.
+	// instances that nodes are making and nobody is to have yet.
 	at    map[string]int
 	spare map[string][]int
-	free  map[string]int
-	// serving are indexes in plan of what serves the present gang.
+	// serving are indexes in plan of what serves the present gang, and claims what it
+	// takes of the nodes.
 	serving []int
+	claims  []claimOn
 	// wanted are the models of instances that somebody waits for.
 	wanted map[string]bool
 	// places are those of the jobs in the order.
 	places map[jobKey]int
+	// inTurn is what gangs have been given in their turns, coming the GPUs that are kept
+	// to be divided once they are idle.
+	inTurn map[gangKey]inTurn
+	coming []comingGPU
+	// instances are, by model, the ones that there are; nil: to be looked for.
+	instances map[string][]device
+	// names are the models of all, known what device blocks ask for of one.
+	names []string
+	known map[askKey]asked
+	// turn: the present gang is in its turn. anyDivided: some GPU is divided.
+	turn, anyDivided bool
 }
 
 // idleGPU is a GPU that may be divided otherwise.
@@ -65,6 +78,8 @@ type idleGPU struct {
 	uuid     string
 	model    string
 	geometry mig.Geometry
+	// mask is the GPU among the devices of its node, or all its instances.
+	mask uint64
 	// profiles are those of its instances; none if it is whole.
 	profiles []string
 	// neighbours counts the divided GPUs of its node, wholes the idle whole ones.
@@ -79,13 +94,11 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	if len(c.divides) == 0 {
 		return nil
 	}
-	d := &divider{cycle: c, at: map[string]int{}, spare: map[string][]int{}, free: map[string]int{}, wanted: map[string]bool{}}
-	for _, node := range slices.Sorted(maps.Keys(c.divides)) {
-		d.addIdle(node)
-	}
+	d := c.openDivider()
 	if len(d.all) == 0 {
 		return nil
 	}
+	d.wanted = map[string]bool{}
 	d.places = make(map[jobKey]int, len(plan.Decisions))
 	for i := range plan.Decisions {
 		d.places[jobKey{plan.Decisions[i].Namespace, plan.Decisions[i].Job}] = i
@@ -100,7 +113,7 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	for i := range plan.Decisions {
 		p := &plan.Decisions[i]
 		j := c.jobs[jobKey{p.Namespace, p.Job}]
-		if !lacksRoom(p) || j == nil || !idle && !neverCode(p.Detail.Code) {
+		if !lacksRoom(p) || j == nil || !idle && len(d.inTurn) == 0 && !neverCode(p.Detail.Code) {
 			continue
 		}
 		for _, g := range c.gangs(j) {
@@ -115,16 +128,18 @@ func (c *cycle) repartition(plan *model.Plan) []model.Repartition {
 	said := map[*model.Decision][]string{}
 	for i := range turns {
 		t := &turns[i]
-		served := d.serve(t.job, &t.gang)
+		given, before := d.inTurn[gangOfIts(t.job, &t.gang)]
+		d.serving = given.serving
+		served := before && !given.later || !before && d.serve(t.job, &t.gang)
 		if served {
 			said[t.decision] = append(said[t.decision], d.tellServing()...)
 		}
 		hopes, never := d.tellBarred(&t.gang), neverCode(t.decision.Detail.Code)
-		if never && !served && len(hopes) == 0 {
+		if never && !served && !given.later && len(hopes) == 0 {
 			hopes = d.tellLater(&t.gang)
 		}
 		said[t.decision] = append(said[t.decision], hopes...)
-		if t.decision.Action == model.ActionWait && (served || never && len(hopes) > 0) {
+		if t.decision.Action == model.ActionWait && (served || given.later || never && len(hopes) > 0) {
 			t.decision.Detail.Code = codeDividing
 		}
 	}
@@ -166,14 +181,11 @@ func (d *divider) addIdle(node int32) {
 		if byGPU[uuid] == nil {
 			byGPU[uuid] = &idleGPU{node: node, uuid: uuid, model: whole, geometry: geometry}
 			order = append(order, uuid)
-			d.all = append(d.all, divisible{node, whole})
 		}
+		byGPU[uuid].mask |= 1 << i
 		free := row.GPUs>>i&1 == 1
 		if profile != "" {
 			byGPU[uuid].profiles = append(byGPU[uuid].profiles, profile)
-			if free && row.Owner == 0 {
-				d.free[g.Model]++
-			}
 		} else if free {
 			wholes++
 		}
@@ -185,6 +197,7 @@ func (d *divider) addIdle(node int32) {
 			divided++
 		}
 	}
+	d.anyDivided = d.anyDivided || divided > 0
 	for _, uuid := range order {
 		g := byGPU[uuid]
 		g.neighbours, g.wholes, g.profiles = divided, wholes, g.geometry.In(g.profiles)
@@ -193,26 +206,41 @@ func (d *divider) addIdle(node int32) {
 }
 
 // serve divides GPUs for a gang, if it then has all that it waits for; false if no
-// division serves it. Groups are served one by one, each from one model.
+// division serves it. Groups are served one by one, each from one model. What it is
+// to have is taken from the view.
 func (d *divider) serve(j *model.Job, g *gang) bool {
-	before := d.keep()
-	d.serving = nil
+	before, mark := d.keep(), d.views[viewNow].State.Mark()
+	d.serving, d.claims = nil, nil
 	for part, group := range g.groups {
 		if len(g.indexes[part]) > 0 && !d.servePart(j, g, part, group) {
-			d.restore(before)
-			return false
+			d.serving = nil
+			break
 		}
 	}
-	return len(d.serving) > 0
+	if len(d.serving) == 0 {
+		d.restore(before)
+		d.views[viewNow].State.Revert(mark)
+		return false
+	}
+	return true
+}
+
+// take takes something of a node for the present gang.
+func (d *divider) take(node int32, claim topo.Claim) {
+	d.views[viewNow].State.Take(node, claim)
+	d.claims = append(d.claims, claimOn{node, claim})
 }
 
 // servePart reports whether a group's members have what they wait for.
 func (d *divider) servePart(j *model.Job, g *gang, part int, group *model.TaskGroup) bool {
 	for _, whole := range d.models() {
-		geometry, _ := mig.Of(whole)
-		a, ok := d.asks(group, whole, geometry)
+		a, ok := d.asked(group, whole)
 		switch {
 		case !ok:
+		case a.profile == "" && d.turn:
+			if len(g.groups) == 1 && d.joinInTurn(j, g, a) {
+				return true
+			}
 		case a.profile == "" && len(g.groups) == 1 && d.join(j, g, a):
 			return true
 		case a.profile != "" && d.divide(j, g, part, a):
@@ -226,12 +254,12 @@ func (d *divider) servePart(j *model.Job, g *gang, part int, group *model.TaskGr
 func (d *divider) keep() divider {
 	out := *d
 	out.plan, out.of = slices.Clone(d.plan), slices.Clone(d.of)
-	out.at, out.spare, out.free = maps.Clone(d.at), maps.Clone(d.spare), maps.Clone(d.free)
+	out.at, out.spare = maps.Clone(d.at), maps.Clone(d.spare)
 	return out
 }
 
 func (d *divider) restore(before divider) {
-	d.plan, d.of, d.at, d.spare, d.free = before.plan, before.of, before.at, before.spare, before.free
+	d.plan, d.of, d.at, d.spare = before.plan, before.of, before.at, before.spare
 }
 
 // divide has instances made for a group's members, as many as are lacking; false if
@@ -241,12 +269,10 @@ func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
 		return false // they would have to be on one node; that is left to people
 	}
 	lacking := len(g.indexes[part])
-	n := min(lacking, d.free[a.instance()])
-	d.free[a.instance()] -= n
-	lacking -= n
+	lacking -= d.takeFree(g, part, lacking)
 	lacking -= d.takeSpare(j, g, part, a, lacking)
 	for lacking > 0 {
-		made := d.extend(a)
+		made := d.extend(j, g, part, a)
 		if made == 0 {
 			made = d.open(j, g, part, a, lacking)
 		}
@@ -258,15 +284,30 @@ func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
 	return lacking == 0
 }
 
+// takeFree takes up to n instances that are there and free, and returns how many.
+func (d *divider) takeFree(g *gang, part, n int) int {
+	now, r := d.views[viewNow], g.unit.Parts[part].Request
+	if g.picky() {
+		return min(n, now.Summary(r).GPUs(topo.Root)) // which they get is not known
+	}
+	placed := now.Fill(r, g.unit.Within, min(n, now.Summary(r).Members(g.unit.Within)))
+	for i := range placed {
+		placed[i].Part = part
+	}
+	d.claims = append(d.claims, d.claimsOf(g.unit, placed)...)
+	return len(placed)
+}
+
 // extend makes one more instance on a GPU that this plan divides anyway.
-func (d *divider) extend(a asked) int {
+func (d *divider) extend(j *model.Job, g *gang, part int, a asked) int {
 	geometry, _ := mig.Of(a.model)
 	for i := range d.gpus {
 		at, chosen := d.at[d.gpus[i].uuid]
 		if !chosen || d.gpus[i].model != a.model || len(d.plan[at].To) == 0 || d.gpus[i].pending() {
 			continue
 		}
-		if geometry.Most(d.plan[at].To, a.profile) > 0 {
+		if geometry.Most(d.plan[at].To, a.profile) > 0 && d.hasRoom(d.gpus[i].node, j, g, part) && !d.bookedWithin(d.gpus[i].node, d.gpus[i].mask, 0, g) {
+			d.take(d.gpus[i].node, topo.Claim{Resources: g.unit.Parts[part].Request.Resources})
 			d.plan[at].To = append(slices.Clone(d.plan[at].To), a.profile)
 			d.serving = append(d.serving, at)
 			return 1
@@ -282,12 +323,12 @@ func (d *divider) open(j *model.Job, g *gang, part int, a asked, lacking int) in
 	best := -1
 	better := func(x, y *idleGPU) bool {
 		divided := func(g *idleGPU) int { return min(len(g.profiles), 1) }
-		order := cmp.Or(byTold(x, y), cmp.Compare(divided(y), divided(x)), cmp.Compare(min(y.neighbours, 1), min(x.neighbours, 1)), cmp.Compare(x.wholes, y.wholes), cmp.Compare(x.node, y.node))
+		order := cmp.Or(byTold(x, y), d.byWanted(x, y), cmp.Compare(divided(y), divided(x)), cmp.Compare(min(y.neighbours, 1), min(x.neighbours, 1)), cmp.Compare(x.wholes, y.wholes), cmp.Compare(x.node, y.node))
 		return order < 0
 	}
 	for i := range d.gpus {
 		c := &d.gpus[i]
-		if c.model != a.model || c.pending() || !d.mayDivide(c) || !d.mayUse(c.node, j) && !d.isAhead(c.node, j) || !d.hasRoom(c.node, j, g, part) {
+		if c.model != a.model || c.pending() || !d.mayDivide(c) || !d.isIdle(c, g) || !d.mayUse(c.node, j) && !d.isAhead(c.node, j) || !d.hasRoom(c.node, j, g, part) {
 			continue
 		}
 		if best < 0 || better(c, &d.gpus[best]) {
@@ -298,13 +339,16 @@ func (d *divider) open(j *model.Job, g *gang, part int, a asked, lacking int) in
 		return 0
 	}
 	c := &d.gpus[best]
-	made := c.geometry.Most(nil, a.profile)
+	made := 0
+	for most := min(c.geometry.Most(nil, a.profile), lacking); made < most && d.hasRoom(c.node, j, g, part); made++ {
+		d.take(c.node, topo.Claim{GPUs: c.mask, Resources: g.unit.Parts[part].Request.Resources})
+	}
 	d.add(best, model.Repartition{
-		Node: d.tree.Nodes[c.node].Model.ID, GPU: c.uuid, From: c.profiles, To: slices.Repeat([]string{a.profile}, min(made, lacking)),
+		Node: d.tree.Nodes[c.node].Model.ID, GPU: c.uuid, From: c.profiles, To: slices.Repeat([]string{a.profile}, made),
 		For:    model.JobName{Namespace: j.Namespace, ID: j.ID},
 		Reason: fmt.Sprintf("%s of job %s for %s, and no idle instance is left", waitFor(len(g.indexes[part])), jobName(keyOf(j)), a.profile),
 	})
-	return min(made, lacking)
+	return made
 }
 
 func waitFor(members int) string {
@@ -312,44 +356,6 @@ func waitFor(members int) string {
 		return "1 member waits"
 	}
 	return fmt.Sprintf("%d members wait", members)
-}
-
-// mayDivide reports whether a GPU is still to be had: it is not divided in this
-// plan, and nobody waits for the instances that it has.
-func (d *divider) mayDivide(g *idleGPU) bool {
-	_, chosen := d.at[g.uuid]
-	return !chosen && (g.pending() || len(d.plan) < maxDivisions && !slices.ContainsFunc(g.profiles, func(p string) bool { return d.wanted[g.model+mig.Mark+p] }))
-}
-
-// mayUse reports whether a node is kept for nobody else than a job.
-func (d *divider) mayUse(node int32, j *model.Job) bool {
-	return d.isFor(d.views[viewNow].State.Row(node).Owner, j)
-}
-
-// isFor reports whether a job may use a node that is kept.
-func (d *divider) isFor(owner int32, j *model.Job) bool {
-	return owner == 0 || owner > 0 && int(owner) <= len(d.holds) && d.holds[owner-1].job == keyOf(j)
-}
-
-// isAhead reports whether a node is kept for a gang that comes after a job in the order.
-// A whole GPU would have been the job's before anything was kept; and a queue that
-// always keeps all idle GPUs would have none divided ever.
-func (d *divider) isAhead(node int32, j *model.Job) bool {
-	owner := int(d.views[viewNow].State.Row(node).Owner)
-	if owner <= 0 || owner > len(d.holds) {
-		return false
-	}
-	after, known := d.places[d.holds[owner-1].job]
-	return known && d.places[keyOf(j)] < after
-}
-
-// hasRoom reports whether a member could be on a node but for its GPUs, and for whom it
-// is kept.
-func (d *divider) hasRoom(node int32, j *model.Job, g *gang, part int) bool {
-	r := g.unit.Parts[part].Request
-	row := d.views[viewNow].State.Row(node)
-	free, want := row.Free, r.Resources
-	return r.Verdicts.Eligible(int(node)) && row.PortsFree(r.Ports) && free.CPUMHz >= want.CPUMHz && free.Cores >= want.Cores && free.MemoryMiB >= want.MemoryMiB && free.DiskMiB >= want.DiskMiB
 }
 
 // finish fills what is left of a GPU with the instances that were asked for last,

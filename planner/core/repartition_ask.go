@@ -67,24 +67,66 @@ func (d *divider) kindOf(name string) feasible.DeviceGroup {
 // note notes which instances a gang waits for.
 func (d *divider) note(g *gang) {
 	for _, group := range g.groups {
-		for _, whole := range d.models() {
-			geometry, _ := mig.Of(whole)
-			if a, ok := d.asks(group, whole, geometry); ok && a.profile != "" {
-				d.wanted[a.instance()] = true
-			}
+		d.noteGroup(group)
+	}
+}
+
+func (d *divider) noteGroup(group *model.TaskGroup) {
+	for _, whole := range d.models() {
+		if a, ok := d.asked(group, whole); ok && a.profile != "" {
+			d.wanted[a.instance()] = true
 		}
 	}
 }
 
-// models are those of the idle GPUs.
+// noteWaiting notes for which instances jobs wait that may start.
+func (d *divider) noteWaiting() {
+	d.wanted = map[string]bool{}
+	for _, j := range d.cycle.Prepared.queue() {
+		if j.Hold != "" || j.RetryAfter.After(d.now) {
+			continue
+		}
+		for i := range j.Groups {
+			d.noteGroup(&j.Groups[i])
+		}
+	}
+}
+
+// models are those of the GPUs that can be divided.
 func (d *divider) models() []string {
-	var out []string
-	for i := range d.gpus {
-		out = append(out, d.gpus[i].model)
+	if d.names == nil {
+		d.names = []string{}
+		for i := range d.all {
+			if !slices.Contains(d.names, d.all[i].model) {
+				d.names = append(d.names, d.all[i].model)
+			}
+		}
+		slices.Sort(d.names)
 	}
-	for i := range d.barred {
-		out = append(out, d.barred[i].model)
+	return d.names
+}
+
+// asked is asks, which is not found out twice of device blocks alike.
+func (d *divider) asked(group *model.TaskGroup, whole string) (asked, bool) {
+	if len(group.Devices) != 1 {
+		return asked{}, false
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	ask := &group.Devices[0]
+	geometry, _ := mig.Of(whole)
+	if len(ask.Constraints) > 0 {
+		return d.asks(group, whole, geometry)
+	}
+	key := askKey{whole, ask.Name, ask.Count}
+	known, ok := d.known[key]
+	if !ok {
+		known, _ = d.asks(group, whole, geometry)
+		d.known[key] = known
+	}
+	return known, known.count > 0
+}
+
+// askKey is what a device block without constraints asks for, of GPUs of a model.
+type askKey struct {
+	model, name string
+	count       int
 }

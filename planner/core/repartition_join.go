@@ -13,7 +13,7 @@ import (
 func (d *divider) join(j *model.Job, g *gang, a asked) bool {
 	joinable := map[int32][]int{}
 	for i := range d.gpus {
-		if c := &d.gpus[i]; c.model == a.model && len(c.profiles) > 0 && d.mayDivide(c) && d.mayUse(c.node, j) && d.hasRoom(c.node, j, g, 0) {
+		if c := &d.gpus[i]; c.model == a.model && len(c.profiles) > 0 && d.mayDivide(c) && d.isIdle(c, g) && d.mayUse(c.node, j) && d.hasRoom(c.node, j, g, 0) {
 			joinable[c.node] = append(joinable[c.node], i)
 		}
 	}

@@ -2,14 +2,20 @@ package core
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/mig"
 )
 
 // divisible is a GPU that its node can divide once nobody uses it.
 type divisible struct {
-	node  int32
-	model string
+	idleGPU
+	// from is from when on it may be divided again; barred: its node is doing what it
+	// was told, or has refused, and nobody knows whether it will again.
+	from   time.Duration
+	barred bool
+	// wholeSoon: it is being made whole, or its node is to be asked again soon.
+	wholeSoon bool
 }
 
 // neverCode reports whether a code says that it does not help to wait.
@@ -39,8 +45,9 @@ func (d *divider) later(g *gang) int {
 			each, known := made[v.model]
 			if !known {
 				geometry, _ := mig.Of(v.model)
-				if a, ok := d.asks(group, v.model, geometry); ok && a.profile != "" && a.count == 1 {
+				if a, ok := d.asked(group, v.model); ok && a.profile != "" && a.count == 1 {
 					each = geometry.Most(nil, a.profile)
+					instances += d.fixed(g, part, a)
 				}
 				made[v.model] = each
 			}
@@ -54,4 +61,14 @@ func (d *divider) later(g *gang) int {
 		out = max(out, gpus)
 	}
 	return out
+}
+
+// fixed counts the instances on nodes that divide none, where a member may be.
+func (d *divider) fixed(g *gang, part int, a asked) (n int) {
+	for _, v := range d.instancesOf(a.instance()) {
+		if !d.divides[v.node] && g.unit.Parts[part].Request.Verdicts.Eligible(int(v.node)) {
+			n++
+		}
+	}
+	return n
 }

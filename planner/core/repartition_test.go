@@ -118,8 +118,8 @@ func TestRepartition(t *testing.T) {
 		"not one of which an instance is held": {
 			cluster: `n1 1g.10gb+1g.10gb#`, jobs: `a 1x3g.40gb`,
 		},
-		"nor one whose instances others wait for": {
-			cluster: `n1 2g.20gb+2g.20gb+2g.20gb`, jobs: "a 1x3g.40gb\nb 4x2g.20gb gang",
+		"one whose instances those wait for who come after it": {
+			cluster: `n1 2g.20gb+2g.20gb+2g.20gb`, jobs: "a 1x3g.40gb\nb 4x2g.20gb gang", want: []string{"n1.0 from 3 × 2g.20gb to 2 × 3g.40gb for a"},
 		},
 		"a divided GPU is made whole": {
 			cluster: `n1 1g.10gb+1g.10gb #`, jobs: `a 1x1`, want: []string{"n1.0 from 2 × 1g.10gb to one for a"},
@@ -309,20 +309,26 @@ func divideAs(t *rapid.T, s *model.Snapshot, list []model.Repartition, _ mig.Geo
 	next.Nodes = slices.Clone(s.Nodes)
 	for _, p := range list {
 		n := &next.Nodes[slices.IndexFunc(next.Nodes, func(n model.Node) bool { return n.ID == p.Node })]
-		n.GPUs = slices.DeleteFunc(slices.Clone(n.GPUs), func(g model.GPU) bool { return g.UUID == p.GPU || g.Parent == p.GPU })
-		if len(p.To) == 0 {
-			n.GPUs = append(n.GPUs, model.GPU{UUID: p.GPU, Vendor: "nvidia", Type: "gpu", Model: testGPU, Island: 99, NUMA: -1})
-		}
-		for k, profile := range p.To {
-			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprintf("%s/new%d", p.GPU, k), Parent: p.GPU, Vendor: "nvidia", Type: "gpu", Model: testGPU + mig.Mark + profile,
-				Attributes: map[string]string{"mig_profile": profile}, Island: 100 + k, NUMA: -1})
-		}
+		n.GPUs = dividedAs(n.GPUs, p, 0)
 	}
 	plan, err := Decide(&next, Policy{Order: "besteffort"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return plan
+}
+
+// dividedAs are a node's GPUs with one divided otherwise, for the nth time.
+func dividedAs(gpus []model.GPU, p model.Repartition, n int) []model.GPU {
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(g model.GPU) bool { return g.UUID == p.GPU || g.Parent == p.GPU })
+	if len(p.To) == 0 {
+		gpus = append(gpus, model.GPU{UUID: p.GPU, Vendor: "nvidia", Type: "gpu", Model: testGPU, Island: 99, NUMA: -1})
+	}
+	for k, profile := range p.To {
+		gpus = append(gpus, model.GPU{UUID: fmt.Sprintf("%s/new%d.%d", p.GPU, n, k), Parent: p.GPU, Vendor: "nvidia", Type: "gpu", Model: testGPU + mig.Mark + profile,
+			Attributes: map[string]string{"mig_profile": profile}, Island: 100 + k, NUMA: -1})
+	}
+	return gpus
 }
 
 // placedIn counts the devices that a plan gives away.

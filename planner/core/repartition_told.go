@@ -9,6 +9,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/mig"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // What nodes were told before: a GPU that one is dividing serves who waits as one
@@ -60,6 +61,16 @@ func (d *divider) addAsTold(n *model.Node, g idleGPU, busy bool) {
 			break
 		}
 	}
+	v := divisible{idleGPU: g}
+	switch {
+	case last == nil:
+	case last.State == model.DivisionDone:
+		v.from = max(0, divideAgain-d.now.Sub(last.At))
+	default:
+		v.barred = last.State == model.DivisionPending || d.now.Before(again(last))
+	}
+	v.wholeSoon = v.barred && (last.State != model.DivisionPending && !busy && again(last).Sub(last.At) <= divideSoon || last.State == model.DivisionPending && len(last.Profiles) == 0)
+	d.all = append(d.all, v)
 	switch {
 	case last != nil && last.State == model.DivisionPending:
 		g.told = last
@@ -109,6 +120,7 @@ func (d *divider) takeSpare(j *model.Job, g *gang, part int, a asked, n int) int
 	for _, at := range d.spare[a.instance()] {
 		if node := d.gpus[d.of[at]].node; taken < n && (d.mayUse(node, j) || d.isAhead(node, j)) && d.hasRoom(node, j, g, part) {
 			taken++
+			d.take(node, topo.Claim{Resources: g.unit.Parts[part].Request.Resources})
 			d.serving = append(d.serving, at)
 			continue
 		}

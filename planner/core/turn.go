@@ -126,7 +126,9 @@ func (c *cycle) serve(t *turn, stage int) bool {
 			continue // with fewer members
 		}
 		w.reason += g.modelsWanted() + g.regionsWanted() + c.sharedWanted(g) + c.outOfTurnReason(t.job, g) + c.heldBackReason(t.job, g, &w)
-		c.foretell(t.job, g, &w)
+		if !w.divided {
+			c.foretell(t.job, g, &w)
+		}
 		t.waits = append(t.waits, w)
 		if c.policy.Strict && w.forRoom {
 			c.blocked = "job " + jobName(keyOf(t.job))

@@ -17,8 +17,10 @@ type wait struct {
 	forRoom bool
 	// postponed: what it keeps is found out when somebody wants to know.
 	postponed bool
-	detail    model.Detail
-	reason    string
+	// divided: GPUs are divided for it now.
+	divided bool
+	detail  model.Detail
+	reason  string
 }
 
 // never reports whether it does not help to wait.
@@ -94,6 +96,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	}
 	epoch, alone := c.epoch, len(c.holds)+len(c.postponed) == 0
 	w := c.explainAnew(j, g)
+	plain = plain && !w.divided
 	if plain && w.postponed {
 		last := &c.postponed[len(c.postponed)-1]
 		last.plain, last.key, last.wait = true, key, w
@@ -143,13 +146,22 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	if why.code != "" && !g.astray && c.startShort(j, g) {
 		return wait{}
 	}
+	if c.mayDivide(g) && c.serving != nil {
+		w.divided = c.divideInTurn(c.serving, g)
+	}
 	if why.never() || g.astray {
 		w.detail.Code, w.reason = why.code, why.reason
 		w.detail.Level, w.detail.Domain, w.detail.MembersFit = why.level, why.domain, why.fit
+		c.tellDivided(j, g, &w)
 		return w
 	}
 	// Who runs already lets others pass.
 	w.forRoom = why.code == "" && g.grown == 0
+	if w.divided {
+		w.forRoom, w.detail.Code = true, codeNoCapacity
+		w.reason = c.waitReason(j, g, w.detail.Code, c.bestDomain(c.truth(), g), kept{}, why)
+		return w
+	}
 	if why.code == "" && c.mayPreempt(j, g) {
 		if made, ok := c.makeRoomOnAny(j, g); ok {
 			c.tellMade(g, made, &w)
