@@ -107,7 +107,7 @@ func (r *run) pace(i int) {
 	j := &r.jobs[i]
 	j.speed = r.Speed.Of(&JobShape{GPUs: j.placed, Model: j.Model, Class: j.Class}, j.pieces)
 	if j.Max > 0 && j.placed != j.GPUs {
-		j.speed *= float64(j.placed) / float64(j.GPUs)
+		j.speed *= r.Growth(j.Class, j.GPUs, j.placed)
 	}
 	if j.each < unit {
 		j.speed *= r.slowed(j)

@@ -56,7 +56,7 @@ type fitted struct {
 }
 
 func (f *fitted) iteration(m measured, bytes float64) float64 {
-	s := placed{links: Links{Alpha: f.alpha}}
+	s := ByPlace{links: Links{Alpha: f.alpha}}
 	k := Kind{Compute: f.fixed + f.each*m.batch, Bytes: bytes, Overlap: f.overlap}
 	switch {
 	case m.gpus == 1:

@@ -114,10 +114,13 @@ type Comparison struct {
 	// Sigma is the error of estimates (see Estimates); negative: there are none.
 	Sigma float64
 	// Elastic is the part of the whole-node jobs that are elastic; see Elastic.
-	Elastic  float64
-	Interval float64
-	Restart  Restart
-	Failures Failures
+	Elastic float64
+	// ElasticModel: elastic jobs are faster with more nodes as the model of speed by place
+	// has it; otherwise they are as many times faster as they have nodes.
+	ElasticModel bool
+	Interval     float64
+	Restart      Restart
+	Failures     Failures
 	// Divide and Interference are those of Setup.
 	Divide, Interference float64
 	// Even leaves out that places differ in speed. Oversubscription is of the network that
@@ -343,7 +346,14 @@ func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepar
 		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed), Spans: c.Spans,
 	}
 	if !c.Even {
-		s.Speed = NewSpeed(&cluster, H100NDR(c.Oversubscription))
+		speed := NewSpeed(&cluster, H100NDR(c.Oversubscription))
+		s.Speed = speed
+		if c.ElasticModel {
+			s.Growth = speed.Grows
+		}
+		if p, asks := scheduler.(*planner); asks {
+			p.growth = s.Growth
+		}
 	}
 	if c.Log != nil {
 		s.Log = c.Log(policy, seed)

@@ -24,8 +24,10 @@ type Setup struct {
 	Estimates []float64
 	Scheduler Scheduler
 	// Interval is how far apart decisions are at least, in seconds.
-	Interval    float64
-	Speed       Speed
+	Interval float64
+	Speed    Speed
+	// Growth is nil where it is linear.
+	Growth      Growth
 	Restart     Restart
 	Checkpoints Checkpoints
 	Failures    Failures
@@ -83,6 +85,9 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		holders: make([]map[int]bool, len(s.Cluster.Nodes)), down: make([]bool, len(s.Cluster.Nodes)), rng: rand.New(rand.NewPCG(s.Seed, 0xfa11))}
 	if r.Speed == nil {
 		r.Speed = Even{}
+	}
+	if r.Growth == nil {
+		r.Growth = linear
 	}
 	r.gauges = newGauges(s.Jobs, s.Cluster.PerNode)
 	for i := range s.Jobs {

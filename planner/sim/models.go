@@ -8,6 +8,13 @@ type Speed interface {
 	Of(j *JobShape, pieces []Piece) float64
 }
 
+// Growth is by how much faster an elastic job is with so many GPUs than with those that it
+// asks for, each time on the best place for the size. It is at most has by asked.
+type Growth func(class string, asked, has int) float64
+
+// linear is the Growth of jobs that lose nothing.
+func linear(_ string, asked, has int) float64 { return float64(has) / float64(asked) }
+
 // JobShape is what a Speed may look at.
 type JobShape struct {
 	GPUs  int

@@ -41,6 +41,8 @@ type planner struct {
 	// past is what the queues have used, as the daemon keeps it, by halfLife.
 	past     history.Queues
 	halfLife time.Duration
+	// growth is how elastic jobs grow faster; nil: as they have nodes.
+	growth Growth
 }
 
 // NewPlanner is the Scheduler of a policy. What the queues have used counts half after

@@ -68,7 +68,7 @@ var kinds = map[string]Kind{
 	"interactive": {Compute: 0.3, Bytes: 0.1, Overlap: 1.6},
 }
 
-// placed is the Speed by placement: an iteration takes
+// ByPlace is the Speed by placement: an iteration takes
 //
 //	T = (T_compute^γ + T_reduce^γ)^(1/γ)
 //	T_reduce = 2(n−1)/n · bytes / worst link + 2(n−1) · α
@@ -76,7 +76,7 @@ var kinds = map[string]Kind{
 // (Pollux, and for the ring Patarasuk and Yuan, Bandwidth optimal all-reduce
 // algorithms, JPDC 69, 2009), and the speed is what it takes on the best place for
 // the size, inside a node or a rack, by what it takes here.
-type placed struct {
+type ByPlace struct {
 	links   Links
 	blocks  []string
 	racks   []string
@@ -97,8 +97,8 @@ func (r room) holds(gpus, perNode int) bool {
 }
 
 // NewSpeed is the Speed by placement on a cluster.
-func NewSpeed(c *Cluster, links Links) Speed {
-	s := placed{links: links, perNode: c.PerNode, known: map[int]float64{}}
+func NewSpeed(c *Cluster, links Links) ByPlace {
+	s := ByPlace{links: links, perNode: c.PerNode, known: map[int]float64{}}
 	racks, blocks := map[string]*room{}, map[string]*room{}
 	add := func(to map[string]*room, name string, gpus int) {
 		if to[name] == nil {
@@ -129,21 +129,36 @@ func NewSpeed(c *Cluster, links Links) Speed {
 }
 
 // Of implements Speed.
-func (s placed) Of(j *JobShape, pieces []Piece) float64 {
+func (s ByPlace) Of(j *JobShape, pieces []Piece) float64 {
 	if j.GPUs == 1 || len(pieces) == 0 {
 		return 1
 	}
-	kind, known := kinds[j.Class]
-	if !known {
-		kind = kinds["finetune"]
-	}
+	kind := kindOf(j.Class)
 	link := s.link(pieces)
 	best := max(link, s.best(j.GPUs)) // bought nodes may be closer together
 	return s.iteration(kind, j.GPUs, best) / s.iteration(kind, j.GPUs, link)
 }
 
+// Grows is a Growth by the same model: of an iteration that takes its time on the GPUs
+// asked for, the computing is divided among those that there are, and the reducing is not.
+// Fewer GPUs than asked for are never worth more than their part, so that no schedule does
+// more work than the bounds allow for.
+func (s ByPlace) Grows(class string, asked, has int) float64 {
+	kind := kindOf(class)
+	took := s.iteration(kind, asked, s.best(asked))
+	kind.Compute *= float64(asked) / float64(has)
+	return min(linear(class, asked, has), took/s.iteration(kind, has, s.best(has)))
+}
+
+func kindOf(class string) Kind {
+	if kind, known := kinds[class]; known {
+		return kind
+	}
+	return kinds["finetune"]
+}
+
 // link is the worst link of a ring through all pieces.
-func (s placed) link(pieces []Piece) float64 {
+func (s ByPlace) link(pieces []Piece) float64 {
 	first := pieces[0].Node
 	worst := s.links.Node
 	for _, p := range pieces[1:] {
@@ -160,7 +175,7 @@ func (s placed) link(pieces []Piece) float64 {
 }
 
 // best is the worst link of the best place that the cluster has for a size.
-func (s placed) best(gpus int) float64 {
+func (s ByPlace) best(gpus int) float64 {
 	if link, seen := s.known[gpus]; seen {
 		return link
 	}
@@ -178,7 +193,7 @@ func (s placed) best(gpus int) float64 {
 	return link
 }
 
-func (s placed) iteration(k Kind, gpus int, link float64) float64 {
+func (s ByPlace) iteration(k Kind, gpus int, link float64) float64 {
 	n := float64(gpus)
 	reduce := 2*(n-1)/n*k.Bytes/link + 2*(n-1)*s.links.Alpha
 	return math.Pow(math.Pow(k.Compute, k.Overlap)+math.Pow(reduce, k.Overlap), 1/k.Overlap)

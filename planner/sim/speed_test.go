@@ -7,7 +7,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
 
 // By hand, for fine-tuning on 16 GPUs, 2·15/16·2.8 = 5.25 GB and 30 hops of 5 µs: 105 ms
@@ -74,4 +76,56 @@ func TestNoPlaceIsBetterThanTheBest(t *testing.T) {
 			t.Errorf("%d GPUs on nodes %d to %d, %d racks: speed %g\n%s", gpus, from, pieces[len(pieces)-1].Node, len(racks), speed, src)
 		}
 	})
+}
+
+// By hand, for fine-tuning that asks for 16 GPUs: an iteration takes √(1² + 0.10515²) s
+// there, and √(0.5² + 0.10865²) on 32, with 2·31/32·2.8 GB on 50 GB/s and 62 hops. On 8 it
+// would take less than twice as long, but counts for half.
+func TestElasticJobsByTheModel(t *testing.T) {
+	c, err := Regular(512, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSpeed(&c, H100NDR(DefaultOversubscription))
+	near(t, "twice", s.Grows("finetune", 16, 32), math.Hypot(1, 0.10515)/math.Hypot(0.5, 2*31/32.0*2.8/50+62*5e-6))
+	near(t, "as asked", s.Grows("finetune", 16, 16), 1)
+	near(t, "half", s.Grows("finetune", 16, 8), 0.5)
+	for _, class := range []string{"foundation", "finetune", "sweep", ""} {
+		if x := s.Grows(class, 64, 128); !(1 < x && x < 2) || x > s.Grows(class, 64, 192) {
+			t.Errorf("%q: %g times as fast with twice the GPUs", class, x)
+		}
+	}
+}
+
+// An elastic job that has twice its GPUs takes longer by the model than by the line, and
+// orders by speed are told of just that.
+func TestElasticSpeedOfARun(t *testing.T) {
+	jobs := []trace.Job{{ID: "a", Duration: 36000, GPUs: 16, Min: 16, Max: 32, Class: trace.ClassFineTune, Submit: 0}, {ID: "b", Duration: 60, GPUs: 8, Submit: 30000}}
+	cluster, err := Regular(32, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSpeed(&cluster, H100NDR(DefaultOversubscription))
+	ended := map[bool]float64{}
+	for _, byModel := range []bool{false, true} {
+		c := Comparison{Cluster: cluster, Jobs: jobs, Policies: []string{"goodput"}, Load: trace.Load(jobs, 32), Seeds: 1, Replay: true, Interval: 30, Restart: DefaultRestart, ElasticModel: byModel}
+		results, err := c.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended[byModel] = results[0].Outcome.Done()[0].Ended
+	}
+	if !(ended[false] < ended[true] && ended[true] < 36000) {
+		t.Errorf("it ends at %g s by the line and at %g s by the model: want it later by the model, and both before 36000", ended[false], ended[true])
+	}
+	p := planned(t, cluster, core.Policy{Order: "goodput"}).(*planner)
+	p.growth = s.Grows
+	if err := p.Submit(0, Ask{ID: "a", GPUs: 16, Min: 8, Max: 32, Class: "finetune"}); err != nil {
+		t.Fatal(err)
+	}
+	got := p.jobs[0].Speed.Declared
+	if len(got) != 3 || got[0] != (model.SpeedPoint{Members: 1, Rate: 1}) || got[1] != (model.SpeedPoint{Members: 2, Rate: 2}) || got[2].Members != 4 {
+		t.Fatalf("told %v", got)
+	}
+	near(t, "told of four nodes", got[2].Rate, 2*s.Grows("finetune", 16, 32))
 }

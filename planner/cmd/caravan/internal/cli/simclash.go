@@ -48,6 +48,9 @@ func (f *simFlags) clashes(cmd *cobra.Command) error {
 	}
 	if f.even {
 		err = errors.Join(err, unused(cmd, "beside --even-speed, which leaves the network out", "oversubscription"))
+		if f.elasticSpeed == elasticModel {
+			err = errors.Join(err, fmt.Errorf("--elastic-speed %s beside --even-speed, which leaves the model out", elasticModel))
+		}
 	}
 	if f.cluster == "" {
 		err = errors.Join(err, unused(cmd, "without --cluster: no GPU has parts in a cluster of equal nodes", "divide", "interference"))

@@ -23,7 +23,7 @@ func TestFlagsThatOthersMakeVoid(t *testing.T) {
 		"parts of a file without":           {[]string{"--cluster", whole, "--divide", "20", "--interference", "0.5"}, []string{"none of whose nodes divides", "none of whose GPUs is shared"}},
 		"dividing what is shared":           {[]string{"--cluster", shared, "--divide", "20"}, []string{"none of whose nodes divides"}},
 		"disturbing instances":              {[]string{"--cluster", auto, "--interference", "0.5"}, []string{"none of whose GPUs is shared"}},
-		"a network that is left out":        {[]string{"--even-speed", "--oversubscription", "2,4"}, []string{"--oversubscription beside --even-speed"}},
+		"a network that is left out":        {[]string{"--even-speed", "--oversubscription", "2,4", "--elastic-speed", "model"}, []string{"--oversubscription beside --even-speed", "--elastic-speed model beside --even-speed"}},
 		"half a network":                    {[]string{"--gpus", "16", "--oversubscription", "2"}, []string{"--oversubscription: 1 numbers: want two"}},
 		"flags of a study":                  {[]string{"--quick", "--out", "x", "--trace-dir", "y", "--evaluation", "z", "--only", "cost"}, []string{"--quick without --compare", "--out without", "--trace-dir without", "--evaluation without", "--only without"}},
 		"a study with flags of one":         {[]string{"--compare", "--load", "0.9", "--gpus", "64"}, []string{"--load beside --compare", "--gpus beside --compare", "--trace beside --compare", "--seeds beside"}},

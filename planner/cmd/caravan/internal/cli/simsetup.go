@@ -25,6 +25,8 @@ type simSetup struct {
 	Estimates     float64 `json:"estimate_sigma"`
 	Elastic       float64 `json:"elastic"`
 	IntervalS     float64 `json:"interval_s"`
+	// ElasticSpeed is how much faster elastic jobs are with more nodes.
+	ElasticSpeed string `json:"elastic_speed"`
 	// Bootstrap: days of the trace were drawn, for each seed others.
 	Bootstrap bool `json:"bootstrap"`
 	// SpeedByPlace: jobs are slower where their GPUs are far apart.
@@ -62,7 +64,7 @@ func (f *simFlags) setup(c *sim.Comparison, kept trace.Kept) simSetup {
 		return filepath.Base(file)
 	}
 	out := simSetup{
-		Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, IntervalS: f.interval,
+		Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, ElasticSpeed: f.elasticSpeed, IntervalS: f.interval,
 		Bootstrap: !f.replay, SpeedByPlace: !f.even, Failures: f.perNodeDay, RepairS: f.repairs, DivideS: f.divide, Interference: f.interfere, BurstWaitS: f.burstWait.Seconds(),
 		Cluster: name(f.cluster), Queues: name(f.queues), Pools: name(f.pools),
 	}
@@ -124,6 +126,9 @@ func (f *simFlags) addModelled(s *simSetup, add func(name, format string, args .
 	}
 	if s.Elastic > 0 {
 		add("Elastic", "%g of the whole-node jobs", s.Elastic)
+	}
+	if s.ElasticSpeed == elasticModel {
+		add("Elastic speed", "by the model of speed by place")
 	}
 	if s.Cluster != "" {
 		add("Parts of GPUs", "dividing takes %g s; interference %g", s.DivideS, s.Interference)

@@ -46,6 +46,7 @@ type simFlags struct {
 	seeds, workers      int
 	replay, even        bool
 	oversubscribed      []float64
+	elasticSpeed        string
 	sigma, interval     float64
 	elastic             float64
 	perNodeDay, repairs float64
@@ -103,6 +104,7 @@ The same seed gives the same bytes, but for decide_mean_us and decide_event_us, 
 	cmd.Flags().IntVar(&f.workers, "workers", 0, "`number` of runs at once; 0 is one for each processor")
 	cmd.Flags().Float64Var(&f.sigma, "estimate-sigma", 1, "`error` of estimated run times, as the sigma of a lognormal factor; 0 is exact, -1 is none at all")
 	cmd.Flags().Float64Var(&f.elastic, "elastic", 0, "`part` of the whole-node jobs that can have half to twice the nodes they ask for, 0 to 1")
+	cmd.Flags().StringVar(&f.elasticSpeed, "elastic-speed", elasticLinear, "how much faster elastic jobs are with more nodes: "+elasticLinear+", or by the `"+elasticModel+"` of speed by place")
 	cmd.Flags().StringVar(&f.queues, "queues", "", "`file` with queue blocks, as the planner's configuration has them; otherwise the queues of the trace are equals")
 	cmd.Flags().Float64Var(&f.interval, "interval", 30, "`seconds` between two decisions at least")
 	cmd.Flags().StringVar(&f.events, "events", "", "`file` for every event as a line of JSON; with several runs POLICY.SEED is put before its ending")
@@ -129,6 +131,12 @@ func (f *simFlags) addModels(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.interfere, "interference", 0, "by which `part` of its time a task takes longer for each other one on a GPU that is shared in time slices; 0.47 is what Gavel measured")
 }
 
+// The values of --elastic-speed.
+const (
+	elasticLinear = "linear"
+	elasticModel  = "model"
+)
+
 // pictured is of how many GPUs a report shows who had them when.
 const pictured = 512
 
@@ -146,6 +154,10 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	if len(f.oversubscribed) != 2 {
 		return usage("--oversubscription: %d numbers: want two, above racks and above blocks", len(f.oversubscribed))
 	}
+	if f.elasticSpeed != elasticLinear && f.elasticSpeed != elasticModel {
+		return usage("--elastic-speed %q: want %s or %s", f.elasticSpeed, elasticLinear, elasticModel)
+	}
+	c.ElasticModel = f.elasticSpeed == elasticModel
 	c.Oversubscription = sim.Oversubscription{Rack: f.oversubscribed[0], Block: f.oversubscribed[1]}
 	if c.Cluster, err = a.simCluster(f); err != nil {
 		return err
