@@ -107,7 +107,7 @@ func (c *cycle) bringHome(m *mover) bool {
 		return false
 	}
 	move := model.Preemption{
-		Namespace: m.job.Namespace, Job: m.job.ID, Action: model.ActionMove, Members: m.members, To: c.membersAt(nil, d.job, &d.gang, d.result),
+		Namespace: m.job.Namespace, Job: m.job.ID, Action: model.ActionMove, Members: slices.Clone(m.members), To: c.membersAt(nil, d.job, &d.gang, d.result),
 		For: model.JobName{ID: comesHome}, Cost: m.cost, Moves: d.name(),
 	}
 	currency := c.burst.Currency

@@ -318,7 +318,7 @@ func (c *cycle) wouldMove(j *model.Job, m *made) []model.Preemption {
 		if !ok {
 			continue
 		}
-		p := model.Preemption{Namespace: v.job.Namespace, Job: v.job.ID, Action: model.ActionMove, Members: v.members,
+		p := model.Preemption{Namespace: v.job.Namespace, Job: v.job.ID, Action: model.ActionMove, Members: slices.Clone(v.members),
 			To: c.membersAt(nil, d.job, &d.gang, d.result), For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Cost: d.cost, Moves: d.name(), Benefit: m.saves}
 		out = append(out, c.tellStop(j, &v.yielder, p, m))
 	}

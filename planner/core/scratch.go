@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
@@ -25,6 +26,12 @@ type scratch struct {
 	// stands are how jobs stand, entries what disciplines see of them.
 	stands  standings
 	entries []queue.Entry
+	// running are the gangs that run, holds and members what they hold and are made of,
+	// yielders those that may give way.
+	running  []yielder
+	holds    []preempt.Hold
+	members  []model.Member
+	yielders []yielder
 	// postponed are those who keep later what they are to keep.
 	postponed []postponed
 	// ahead is the time to come; nil if nobody has asked yet.
@@ -59,6 +66,11 @@ func (s *scratch) takeBack(c *cycle) {
 		c.ahead.close()
 		s.ahead = c.ahead
 	}
+	if c.yield != nil {
+		clear(c.yield.gangs)
+		s.yielders = c.yield.gangs[:0]
+		s.running, s.holds, s.members = cleared(s.running), cleared(s.holds), cleared(s.members)
+	}
 	clear(s.entries)
 	clear(s.stands.list)
 	clear(s.claims)
@@ -78,4 +90,21 @@ func (s *scratch) takeBack(c *cycle) {
 		clear(c.postponed)
 		s.postponed = c.postponed[:0]
 	}
+}
+
+// carve takes room for n out of memory that is used again: an empty list. Where there
+// is too little there is more the next time.
+func carve[T any](memory *[]T, n int) []T {
+	from := len(*memory)
+	if from+n > cap(*memory) {
+		*memory, from = make([]T, 0, max(2*cap(*memory), n, 64)), 0
+	}
+	*memory = (*memory)[:from+n]
+	return (*memory)[from : from : from+n]
+}
+
+// cleared is memory to be carved anew.
+func cleared[T any](memory []T) []T {
+	clear(memory)
+	return memory[:0]
 }

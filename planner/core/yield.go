@@ -134,7 +134,7 @@ func (c *cycle) displaces() bool { return c.policy.Preempt.Enabled || c.policy.D
 func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
-		policy: policy, rights: c.rights(policy.MinPriorityGap),
+		policy: policy, rights: c.rights(policy.MinPriorityGap), gangs: c.scratch.yielders[:0],
 		jobs: map[jobKey]bool{}, given: map[jobKey]bool{},
 		taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
 		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
@@ -225,7 +225,7 @@ func (c *cycle) addHolders(y *yield, node int32, found map[runKey]*yielder) {
 			key := runKey{j, gang.group, gang.index}
 			v := found[key]
 			if v == nil {
-				v = newYielder(j)
+				v = c.scratch.newYielder(j)
 				found[key] = v
 			}
 			v.holds = append(v.holds, hold)

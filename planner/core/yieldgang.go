@@ -2,7 +2,6 @@ package core
 
 import (
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/core/preempt"
 )
 
 // gangKey names a gang: a job, a group of it, or a member.
@@ -39,10 +38,12 @@ func gangKeyOf(j *model.Job, h *holder) gangKey {
 }
 
 // newYielder is a gang that runs, with room for what it holds.
-func newYielder(j *model.Job) *yielder {
+func (s *scratch) newYielder(j *model.Job) *yielder {
 	n := 1
 	if gangOf(j) == model.GangJob {
 		n = len(j.Members)
 	}
-	return &yielder{job: j, after: -1, whole: true, holds: make([]preempt.Hold, 0, n), members: make([]model.Member, 0, n)}
+	v := &carve(&s.running, 1)[:1][0]
+	*v = yielder{job: j, after: -1, whole: true, holds: carve(&s.holds, n), members: carve(&s.members, n)}
+	return v
 }

@@ -116,7 +116,7 @@ func (c *caravan) Stand(s Situation) []Standing {
 		}
 	}
 	if c.policy.Preempt.Enabled && !c.DeadlinesOnly {
-		c.giveTurns(s, out)
+		c.giveTurns(&s, out)
 	}
 	return out
 }

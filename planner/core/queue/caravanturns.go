@@ -32,21 +32,8 @@ const (
 )
 
 // giveTurns finds out who should run now.
-func (c caravan) giveTurns(s Situation, out []Standing) {
-	order := make([]int, len(s.Jobs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		x, y := &s.Jobs[a], &s.Jobs[b]
-		if x.Priority != y.Priority {
-			return cmp.Compare(y.Priority, x.Priority)
-		}
-		if first := c.policy.Interactive.First(x.Job, y.Job); first != 0 {
-			return first
-		}
-		return cmp.Or(cmp.Compare(out[a].Class, out[b].Class), cmp.Compare(out[a].Key, out[b].Key), cmp.Compare(a, b))
-	})
+func (c *caravan) giveTurns(s *Situation, out []Standing) {
+	order := c.turnsInOrder(s, out)
 	// What is kept for interactive jobs is only theirs.
 	kept := 0
 	if i := &c.policy.Interactive; i.Reserves() && !i.Lend {
@@ -93,7 +80,37 @@ func (c caravan) giveTurns(s Situation, out []Standing) {
 	}
 }
 
+// turnsInOrder are the jobs' numbers, in the order of the discipline.
+func (c *caravan) turnsInOrder(s *Situation, out []Standing) []int {
+	type place struct {
+		priority, class, at int
+		key                 float64
+		interactive         bool
+	}
+	places, any := make([]place, len(s.Jobs)), c.policy.Interactive.Any()
+	for i := range places {
+		e := &s.Jobs[i]
+		places[i] = place{priority: e.Priority, class: out[i].Class, at: i, key: out[i].Key, interactive: any && c.policy.Interactive.Is(e.Job)}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		switch {
+		case a.priority != b.priority:
+			return cmp.Compare(b.priority, a.priority)
+		case a.interactive != b.interactive:
+			return Before(a.interactive, b.interactive)
+		case a.class != b.class:
+			return cmp.Compare(a.class, b.class)
+		}
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+	})
+	order := make([]int, len(places))
+	for i := range places {
+		order[i] = places[i].at
+	}
+	return order
+}
+
 // firm reports whether nobody displaces a job that runs, whosever turn it is.
-func (c caravan) firm(e *Entry, s Situation) bool {
+func (c *caravan) firm(e *Entry, s *Situation) bool {
 	return e.Running && (e.Job.Preempt == model.PreemptNever || e.Turn < c.policy.Preempt.MinRunTime || c.policy.Interactive.Protects(e.Job, s.Now))
 }
