@@ -57,7 +57,7 @@ type roomList struct {
 	c *cycle
 	s *queue.Situation
 	// any says of each node whether it is in a room, and taken how many nodes of a
-	// domain gangs are to have that require one.
+	// domain gangs are to have that require one; rest are who may be in other rooms too.
 	any   []bool
 	rest  []otherRooms
 	taken map[int32]int

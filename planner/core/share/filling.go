@@ -17,7 +17,7 @@ import (
 // pause and never has fewer than its least members, since stopping a gang is not
 // free; one that cannot be resized is one whose least and most are the same. Time
 // has no fixed slots: things begin and end where they do. And where the order of
-// deadlines makes one late, two others are tried: see plans.
+// deadlines makes one late, four others are tried: see plans.
 
 // Task is a job as progressive filling sees it. Times are seconds from now.
 type Task struct {
@@ -156,6 +156,15 @@ func (f *filling) begin() {
 	f.orders[byDeadline] = slices.Clone(all)
 	slices.SortStableFunc(f.orders[byDeadline], func(a, b int) int { return cmp.Compare(f.tasks[a].Deadline, f.tasks[b].Deadline) })
 	f.orders[steady] = f.runningFirst(f.orders[byDeadline])
+	f.orders[byLatest] = f.runningFirst(f.sorted(func(t *Task) float64 { return t.Deadline - t.Alone() }))
+	f.orders[bySize] = f.runningFirst(f.sorted(func(t *Task) float64 { return -float64(t.Min * t.GPUs) }))
+}
+
+// sorted are all tasks by deadline, and before that by a key, the least first.
+func (f *filling) sorted(key func(*Task) float64) []int {
+	list := slices.Clone(f.orders[byDeadline])
+	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(key(&f.tasks[a]), key(&f.tasks[b])) })
+	return list
 }
 
 func (f *filling) runningFirst(list []int) []int {
@@ -180,6 +189,10 @@ const (
 	// steady lets those that run go on with what they have, and gives the others,
 	// by deadline, a number of members that does not change.
 	steady
+	// byLatest does so by when they have to begin at the latest, and bySize with those
+	// first that take the most GPUs.
+	byLatest
+	bySize
 	planCount
 )
 
@@ -316,12 +329,12 @@ func (f *filling) fill(in []bool, by int, atOnce []bool, from float64) (p plan, 
 func (f *filling) share(p *profile, k int, from float64, by int) run {
 	t := &f.tasks[k]
 	low, high := t.Min-1, t.Max // low is too little
-	if by == steady && t.Running {
+	if by >= steady && t.Running {
 		low, high = t.Members-1, t.Members
 	}
 	fit := func(level int) (run, float64) {
 		least := t.Min
-		if by == steady {
+		if by >= steady {
 			least = level
 		}
 		return p.fit(t, least, level, from, t.Deadline)
@@ -335,7 +348,7 @@ func (f *filling) share(p *profile, k int, from float64, by int) run {
 			high, best, gap = mid, r, g
 		}
 	}
-	if !best.never() && by != steady && high > t.Min {
+	if !best.never() && by < steady && high > t.Min {
 		p.relax(t, &best, gap)
 	}
 	return best
