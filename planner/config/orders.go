@@ -43,6 +43,7 @@ const minMargin = time.Minute
 type fileCaravan struct {
 	Patience      *float64 `hcl:"patience,optional"`
 	Short         *string  `hcl:"short,optional"`
+	StuckAfter    *string  `hcl:"stuck_after,optional"`
 	DeadlinesOnly *bool    `hcl:"deadlines_only,optional"`
 }
 
@@ -73,6 +74,7 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 	if f.Caravan != nil {
 		set(&p.Caravan.Patience, f.Caravan.Patience)
 		l.duration(&p.Caravan.Short, f.Caravan.Short, "policy.caravan.short")
+		l.duration(&p.Caravan.StuckAfter, f.Caravan.StuckAfter, "policy.caravan.stuck_after")
 		set(&p.Caravan.DeadlinesOnly, f.Caravan.DeadlinesOnly)
 	}
 	if i := f.Interactive; i != nil {
@@ -108,6 +110,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 		l.fault("policy.caravan.patience", n, fmt.Sprintf("want more than 0, at most %d: how many times as long as it is predicted to need a job is passed by others", queue.MaxPatience))
 	}
 	l.between("policy.caravan.short", p.Caravan.Short, time.Minute, queue.MaxShort)
+	l.between("policy.caravan.stuck_after", p.Caravan.StuckAfter, time.Hour, queue.MaxStuckAfter)
 	l.checkInteractive(&p.Interactive)
 	l.checkReserve(p)
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)

@@ -51,6 +51,9 @@ type cycle struct {
 	// for whom that is done now, or who share what another one keeps.
 	divider *divider
 	divided int
+	// clearing are the nodes on which jobs that nobody passes any more have a place once
+	// the short ones there have ended.
+	clearing map[jobKey][]int32
 	// draining: a gang keeps nodes from everybody though others reserve times.
 	draining bool
 	takers   []taker

@@ -67,7 +67,11 @@ func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 		c.draining = c.draining || overdue
 		if k, ok := c.reserve(j, g); ok {
 			if overdue && !k.divides {
-				c.drain(j, g, k.nodes)
+				nodes := k.nodes
+				if clear := c.clearing[keyOf(j)]; clear != nil {
+					nodes = clear
+				}
+				c.drain(j, g, nodes)
 			}
 			return k
 		}

@@ -104,7 +104,7 @@ func (c *cycle) landingFor(j *model.Job, m *model.Moving) *landing {
 		node := l.placed[i].Node
 		for _, h := range c.holders(node) {
 			if !given[node] && isLeaving(c.jobs[h.job], &h) {
-				state.Give(node, topo.Claim{GPUs: h.gpus & c.views[viewEmpty].State.Row(node).GPUs, Resources: h.resources, Ports: h.ports})
+				state.Give(node, c.claimOf(node, &h))
 			}
 		}
 		given[node] = true

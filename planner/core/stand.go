@@ -32,6 +32,7 @@ func (c *cycle) stand() {
 	}
 	s := queue.Situation{Now: c.now, Past: c.past, Said: c.said, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs)), Memory: c.scratch.stands.list}
 	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
+	s.CanRun, s.FitsWithout = c.canRun, c.fitsWithout
 	for _, a := range c.byAge() {
 		a.stands = -1
 		if s.Jobs = append(s.Jobs, *c.lasting(a)); c.complete(&s.Jobs[len(s.Jobs)-1]) {

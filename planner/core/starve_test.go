@@ -98,6 +98,7 @@ func TestNobodyStarves(t *testing.T) {
 		policy.Caravan.Patience = rapid.SampledFrom([]float64{8, 0.5, 2}).Draw(t, "patience")
 		policy.Preempt.Enabled = rapid.Bool().Draw(t, "preempt")
 		known := rapid.IntRange(0, 2).Draw(t, "known")
+		past := rapid.Bool().Draw(t, "past")
 		st := newSmallJobs(cluster, func() (int, time.Duration, time.Duration) {
 			long := time.Duration(rapid.IntRange(1, 6).Draw(t, "long")) * 10 * time.Minute
 			says := long
@@ -106,6 +107,9 @@ func TestNobodyStarves(t *testing.T) {
 			}
 			return rapid.IntRange(1, 2).Draw(t, "gpus"), long, says
 		})
+		if past { // then small jobs are short, and there are more than the cluster can do
+			st.s.History.Demands = slices.Repeat([]float64{600, 3600, 36000}, 4)
+		}
 		for range 3 {
 			st.tick(t, policy)
 		}
@@ -122,7 +126,7 @@ func TestNobodyStarves(t *testing.T) {
 			st.submit(id, rapid.IntRange(1, most).Draw(t, "members"), gpus, 50, topology, long, says)
 			watched[id] = true
 		}
-		for range 400 {
+		for range 800 {
 			st.tick(t, policy)
 			for id := range watched {
 				if _, started := st.ends[id]; started {
@@ -133,7 +137,7 @@ func TestNobodyStarves(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("after 66 hours these have not started: %v", watched)
+		t.Errorf("after 133 hours these have not started: %v", watched)
 	})
 }
 

@@ -30,7 +30,8 @@ import (
 //     largest stretch (time to completion by run time) as small as can be (Bender,
 //     Chakrabarti and Muthukrishnan, Flow and Stretch Metrics for Scheduling Continuous
 //     Job Streams, SODA'98, section 3).
-//  5. Elastic gangs get the sizes that make the most of their GPUs (see goodput),
+//  5. Who has been the first in line for long goes before all of these (see stuck).
+//  6. Elastic gangs get the sizes that make the most of their GPUs (see goodput),
 //     those with a deadline at least what they need for it.
 //
 // With preemption it is also found out who should run now: by that order all that
@@ -50,6 +51,9 @@ type Caravan struct {
 	// Short is how much a job has left at most that goes before longer ones, on
 	// littleGPUs; on more of them it is as many GPU-hours. 0 means DefaultShort.
 	Short time.Duration `json:"short_ns,omitempty"`
+	// StuckAfter is how long the first in line is passed at most; 0 means
+	// DefaultStuckAfter.
+	StuckAfter time.Duration `json:"stuck_after_ns,omitempty"`
 	// DeadlinesOnly: with preemption, only deadlines displace, and no other place in
 	// the order does.
 	DeadlinesOnly bool `json:"deadlines_only,omitempty"`
@@ -61,6 +65,9 @@ const (
 	MaxPatience     = 1000
 	DefaultShort    = 4 * time.Hour
 	MaxShort        = 30 * 24 * time.Hour
+	// DefaultStuckAfter lets a day's rush pass.
+	DefaultStuckAfter = 24 * time.Hour
+	MaxStuckAfter     = 365 * 24 * time.Hour
 )
 
 // Validate reports every fault.
@@ -72,6 +79,9 @@ func (c Caravan) Validate() error {
 	if c.Short < 0 || c.Short > MaxShort {
 		faults = append(faults, fmt.Errorf("%w: caravan.short %s: want 0 to %s", ErrPolicy, c.Short, MaxShort))
 	}
+	if c.StuckAfter < 0 || c.StuckAfter > MaxStuckAfter {
+		faults = append(faults, fmt.Errorf("%w: caravan.stuck_after %s: want 0 to %s", ErrPolicy, c.StuckAfter, MaxStuckAfter))
+	}
 	return errors.Join(faults...)
 }
 
@@ -79,6 +89,7 @@ func (c Caravan) Validate() error {
 func (c Caravan) WithDefaults() Caravan {
 	c.Patience = cmp.Or(c.Patience, DefaultPatience)
 	c.Short = cmp.Or(c.Short, DefaultShort)
+	c.StuckAfter = cmp.Or(c.StuckAfter, DefaultStuckAfter)
 	return c
 }
 
@@ -117,6 +128,8 @@ func (c *caravan) Stand(s Situation) []Standing {
 	}
 	if c.policy.Preempt.Enabled && !c.DeadlinesOnly {
 		c.giveTurns(&s, out)
+	} else {
+		c.letThrough(&s, out)
 	}
 	return out
 }

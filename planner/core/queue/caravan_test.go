@@ -321,6 +321,7 @@ func TestCaravanBoundsPassing(t *testing.T) {
 			s.Jobs = append(s.Jobs, Entry{Job: &model.Job{ID: fmt.Sprint(i), Submitted: start.Add(at)}, Waited: 1000*h - at,
 				Waiting: true, Asked: rapid.IntRange(1, 64).Draw(t, "gpus"), Left: Estimate{Known: long > 0, Total: long, Left: long}})
 		}
+		slices.SortStableFunc(s.Jobs, func(a, b Entry) int { return a.Job.Submitted.Compare(b.Job.Submitted) })
 		patience := rapid.Float64Range(0.1, 20).Draw(t, "patience")
 		got := Policy{Order: OrderCaravan, Caravan: Caravan{Patience: patience}}.Discipline().Stand(s)
 		longest := 5000 * time.Minute

@@ -33,12 +33,75 @@ const (
 
 // giveTurns finds out who should run now.
 func (c *caravan) giveTurns(s *Situation, out []Standing) {
-	order := c.turnsInOrder(s, out)
-	// What is kept for interactive jobs is only theirs.
-	kept := 0
-	if i := &c.policy.Interactive; i.Reserves() && !i.Lend {
-		kept = min(i.Kept(s.GPUs), s.GPUs)
+	c.passTurns(s, out, c.turnsInOrder(s, out, nil))
+	if stuck := c.stuck(s, out); len(stuck) > 0 {
+		c.passTurns(s, out, c.turnsInOrder(s, out, stuck))
+		for _, j := range stuck {
+			if out[j.at].InTurn {
+				c.putFirst(&s.Jobs[j.at], s, &out[j.at])
+				out[j.at].Why += j.why
+			}
+		}
 	}
+	for i := range s.Jobs {
+		e, st := &s.Jobs[i], &out[i]
+		switch {
+		case !st.InTurn:
+			st.Class, st.Passed = classLater, !early(e, st)
+			continue
+		case st.Class != classUrgent && e.needs() < s.NodeGPUs:
+			st.Class = classPart
+		}
+		// It is placed at once as a rule; where nobody gives way it must not starve.
+		st.Passed = e.Waited < c.policy.Backfill.Trust()
+	}
+}
+
+// turnsInOrder are the jobs' numbers, in the order of the discipline. Those who are stuck
+// come behind whoever is older and has his turn, and before all who are younger.
+func (c *caravan) turnsInOrder(s *Situation, out []Standing, stuck []stuckJob) []int {
+	type place struct {
+		priority, class, at int
+		key                 float64
+		interactive, first  bool
+	}
+	places, any, last := make([]place, len(s.Jobs)), c.policy.Interactive.Any(), -1
+	if n := len(stuck); n > 0 {
+		last = stuck[n-1].at
+	}
+	for i := range places {
+		e := &s.Jobs[i]
+		places[i] = place{priority: e.Priority, class: out[i].Class, at: i, key: out[i].Key, interactive: any && c.policy.Interactive.Is(e.Job), first: i < last && out[i].InTurn}
+	}
+	for _, j := range stuck {
+		places[j.at].first = true
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		switch {
+		case a.priority != b.priority:
+			return cmp.Compare(b.priority, a.priority)
+		case a.interactive != b.interactive:
+			return Before(a.interactive, b.interactive)
+		case a.class != b.class:
+			return cmp.Compare(a.class, b.class)
+		case a.first != b.first:
+			return Before(a.first, b.first)
+		case a.first:
+			return cmp.Compare(a.at, b.at)
+		}
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+	})
+	order := make([]int, len(places))
+	for i := range places {
+		order[i] = places[i].at
+	}
+	return order
+}
+
+// passTurns says of each in an order whether he has his turn.
+func (c *caravan) passTurns(s *Situation, out []Standing, order []int) {
+	// What is kept for interactive jobs is only theirs.
+	kept := c.keptOf(s)
 	left := s.GPUs - kept
 	take := func(e *Entry, gpus int) {
 		if c.policy.Interactive.Is(e.Job) {
@@ -54,60 +117,39 @@ func (c *caravan) giveTurns(s *Situation, out []Standing) {
 	}
 	for _, i := range order {
 		e, st := &s.Jobs[i], &out[i]
-		needs := max(e.Asked, 1)
-		if e.Running {
-			needs = max(e.Held, 1)
+		if st.InTurn = c.firm(e, s); st.InTurn {
+			continue
 		}
-		// Who was promised his deadline displaces nobody before he has to begin.
-		early := e.Waiting && !st.Latest.IsZero() && st.Class != classUrgent
 		room := left
 		if c.policy.Interactive.Is(e.Job) {
 			room += kept
 		}
-		st.InTurn = c.firm(e, s) || needs <= room && !early
-		switch {
-		case !st.InTurn:
-			st.Class, st.Passed = classLater, !early
-			continue
-		case !c.firm(e, s):
-			take(e, needs)
+		if st.InTurn = e.needs() <= room && !early(e, st); st.InTurn {
+			take(e, e.needs())
 		}
-		if st.Class != classUrgent && needs < s.NodeGPUs {
-			st.Class = classPart
-		}
-		// It is placed at once as a rule; where nobody gives way it must not starve.
-		st.Passed = e.Waited < c.policy.Backfill.Trust()
 	}
 }
 
-// turnsInOrder are the jobs' numbers, in the order of the discipline.
-func (c *caravan) turnsInOrder(s *Situation, out []Standing) []int {
-	type place struct {
-		priority, class, at int
-		key                 float64
-		interactive         bool
+// needs is how many GPUs a job has or asks for.
+func (e *Entry) needs() int {
+	if e.Running {
+		return max(e.Held, 1)
 	}
-	places, any := make([]place, len(s.Jobs)), c.policy.Interactive.Any()
-	for i := range places {
-		e := &s.Jobs[i]
-		places[i] = place{priority: e.Priority, class: out[i].Class, at: i, key: out[i].Key, interactive: any && c.policy.Interactive.Is(e.Job)}
+	return max(e.Asked, 1)
+}
+
+// early reports whether a job was promised his deadline and has not to begin yet: it
+// displaces nobody before.
+func early(e *Entry, st *Standing) bool {
+	return e.Waiting && !st.Latest.IsZero() && st.Class != classUrgent
+}
+
+// keptOf is how many GPUs are kept for interactive jobs alone.
+func (c *caravan) keptOf(s *Situation) int {
+	if i := &c.policy.Interactive; i.Reserves() && !i.Lend {
+		return min(i.Kept(s.GPUs), s.GPUs)
 	}
-	slices.SortFunc(places, func(a, b place) int {
-		switch {
-		case a.priority != b.priority:
-			return cmp.Compare(b.priority, a.priority)
-		case a.interactive != b.interactive:
-			return Before(a.interactive, b.interactive)
-		case a.class != b.class:
-			return cmp.Compare(a.class, b.class)
-		}
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
-	})
-	order := make([]int, len(places))
-	for i := range places {
-		order[i] = places[i].at
-	}
-	return order
+	return 0
 }
 
 // firm reports whether nobody displaces a job that runs, whosever turn it is.

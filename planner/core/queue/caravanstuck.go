@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Who is stuck. Short jobs pass longer ones, and who needs few GPUs finds them where one
+// who needs many does not. So a gang that needs most of a cluster would wait for as long
+// as a short job always wants a GPU.
+//
+// Where jobs give way, one is stuck when it has been the first in line for StuckAfter, and
+// without a place: among those of its queue and priority it is the oldest that has not its
+// turn, and nobody older has started for that long. Then nobody younger passes it until it
+// has run for a quarter of StuckAfter: it has a fifth of the time at least, and the others
+// have the rest. Each becomes the first some day.
+//
+// Where nobody gives way, nodes are kept from all behind it for the first in the order that
+// has waited for Backfill.Trust. Once none but short jobs run where it would go, no short
+// one passes it either. As long as others are in its way too these may use what is kept,
+// which would lie idle else.
+
+// kindStuck goes before all other kinds.
+const kindStuck = -1
+
+// stuckTurn is by what StuckAfter is divided for how long one who is stuck has its turn.
+const stuckTurn = 4
+
+// stuckJob is one of Situation's Jobs, and what is said of it.
+type stuckJob struct {
+	at  int
+	why string
+}
+
+// stuck finds those that are stuck where jobs give way, the oldest first.
+func (c *caravan) stuck(s *Situation, out []Standing) (found []stuckJob) {
+	type line struct {
+		priority int
+		queue    string
+	}
+	var seen map[line]bool
+	most := s.GPUs - c.keptOf(s)
+	first := time.Time{} // from when on a job as old as this can have been the first
+	for i := range s.Jobs {
+		e, st := &s.Jobs[i], &out[i]
+		if e.Job.Submitted.After(first) {
+			first = e.Job.Submitted
+		}
+		if s.Now.Sub(first) < c.StuckAfter {
+			break // nor has anybody behind it
+		}
+		if st.InTurn || early(e, st) {
+			if started := s.Now.Add(-e.Turn); e.Running && started.After(first) {
+				first = started
+			}
+			continue
+		}
+		own := line{e.Priority, e.Job.Queue}
+		// Who cannot run at all helps nobody by being the first.
+		if e.needs() > most || seen[own] || !e.Running && !s.canRun(e.Job) {
+			continue
+		}
+		if seen == nil {
+			seen = map[line]bool{}
+		}
+		seen[own] = true
+		if e.rested(s.Now) < c.StuckAfter || e.Turn >= c.StuckAfter/stuckTurn {
+			continue
+		}
+		j := stuckJob{at: i}
+		if e.Waiting {
+			j.why = fmt.Sprintf("; the first in line since %s, more than %s, so nobody younger passes it now", minute(first), c.StuckAfter)
+		}
+		found = append(found, j)
+	}
+	return found
+}
+
+// putFirst puts a job before all others of its class.
+func (c *caravan) putFirst(e *Entry, s *Situation, st *Standing) {
+	st.Key = kindSpan*kindStuck + max(-maxSeconds, e.Job.Submitted.Sub(s.Now).Seconds())
+}
+
+// rested is for how long a job was without a place before its turn, or has been.
+func (e *Entry) rested(now time.Time) time.Duration {
+	if !e.Running {
+		return e.Rest
+	}
+	began, since := now.Add(-e.Turn), e.Job.Submitted
+	if n := len(e.Job.Preempted); n > 0 && e.Job.Preempted[n-1].At.Before(began) {
+		since = e.Job.Preempted[n-1].At
+	}
+	return began.Sub(since)
+}
+
+// letThrough puts the first in the order before short jobs where nobody gives way, if it
+// has waited for long and only such jobs are in its way.
+func (c *caravan) letThrough(s *Situation, out []Standing) {
+	var waited []int
+	for i := range s.Jobs {
+		e, st := &s.Jobs[i], &out[i]
+		if e.Waiting && !e.Running && st.Class == classCalm && st.Latest.IsZero() && e.Rest >= c.policy.Backfill.Trust() {
+			waited = append(waited, i)
+		}
+	}
+	slices.SortFunc(waited, func(a, b int) int {
+		x, y := &s.Jobs[a], &s.Jobs[b]
+		return cmp.Or(cmp.Compare(y.Priority, x.Priority), c.policy.Interactive.First(x.Job, y.Job), cmp.Compare(out[a].Key, out[b].Key), cmp.Compare(a, b))
+	})
+	for _, i := range waited {
+		e, st := &s.Jobs[i], &out[i]
+		if !s.canRun(e.Job) {
+			continue
+		}
+		if st.Key >= kindSpan*kindLong-maxSeconds && s.fitsWithout(e.Job, c.shortOnes(s, out)) {
+			c.putFirst(e, s, st)
+			st.Why += fmt.Sprintf("; it has waited for more than %s and only short jobs are in its way, so none passes it now", c.policy.Backfill.Trust())
+		}
+		return
+	}
+}
+
+// shortOnes are the short jobs that run. One that has run for Short is not among them,
+// whatever is said of it: nobody knows when it ends.
+func (c *caravan) shortOnes(s *Situation, out []Standing) (list []*model.Job) {
+	for i := range s.Jobs {
+		e, st := &s.Jobs[i], &out[i]
+		if e.Running && e.Ran < c.Short && st.Class == classCalm && st.Key >= kindSpan*kindShort-maxSeconds && st.Key < kindSpan*kindLong-maxSeconds {
+			list = append(list, e.Job)
+		}
+	}
+	return list
+}
+
+func (s *Situation) canRun(j *model.Job) bool { return s.CanRun == nil || s.CanRun(j) }
+
+func (s *Situation) fitsWithout(j *model.Job, gone []*model.Job) bool {
+	return s.FitsWithout == nil || s.FitsWithout(j, gone)
+}
