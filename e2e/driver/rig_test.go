@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/caravan-sched/caravan/internal/devcluster"
 )
 
 // patience is how long anything may take. Only a failing test waits that long.
@@ -225,18 +226,11 @@ func (r *rig) status(alloc, want string) *api.Allocation {
 
 // file is what a file of an allocation holds, "" if there is none.
 func (r *rig) file(a *api.Allocation, path string) string {
-	// Not by AllocFS: it makes a connection to the node's agent that stays, each time,
-	// and an agent has no more than a hundred for one address.
-	f, err := r.nomad.Raw().Response("/v1/client/fs/cat/"+a.ID, &api.QueryOptions{Params: map[string]string{"path": path}})
+	text, err := devcluster.ReadFile(r.nomad, a, path)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	raw, err := io.ReadAll(f)
-	if err != nil {
-		return ""
-	}
-	return string(raw)
+	return text
 }
 
 // touch makes a file that members look for.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -100,18 +99,11 @@ func (e *env) recovered(alloc *api.Allocation, how string) {
 
 // file is what a file of an allocation holds, "" if there is none.
 func (e *env) file(alloc *api.Allocation, path string) string {
-	// Not by AllocFS: it makes a connection to the node's agent that stays, each time,
-	// and an agent has no more than a hundred for one address.
-	r, err := e.api.Raw().Response("/v1/client/fs/cat/"+alloc.ID, &api.QueryOptions{Params: map[string]string{"path": path}})
+	text, err := devcluster.ReadFile(e.api, alloc, path)
 	if err != nil {
 		return ""
 	}
-	defer r.Close()
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		return ""
-	}
-	return string(raw)
+	return text
 }
 
 // wrote waits for a task's output to satisfy a condition.

@@ -163,16 +163,13 @@ var endings = map[string]ending{
 // begun, or undoes it and does it again: in the end all is as it was to be, and at no
 // GPU are two.
 func TestPlannerKilledInAChange(t *testing.T) {
-	rounds := 1
+	rounds, where := 1, onStandIn
 	if n, err := strconv.Atoi(os.Getenv(EnvKills)); err == nil {
-		rounds = n
+		rounds, where = n, onEach
 	}
 	for name, e := range endings {
 		t.Run(name, func(t *testing.T) {
-			onEach(t, func(t *testing.T, p *product) {
-				if os.Getenv(EnvKills) == "" && !onStandIn(t) {
-					t.Skip("takes minutes: set " + EnvKills)
-				}
+			where(t, func(t *testing.T, p *product) {
 				path := filepath.Join(t.TempDir(), "policy.hcl")
 				if err := os.WriteFile(path, []byte(changing), 0o600); err != nil {
 					t.Fatal(err)
@@ -233,14 +230,10 @@ func (p *product) killIn(e ending) {
 
 // changeTakes is about how long a change takes on a cluster.
 func (p *product) changeTakes() time.Duration {
-	if onStandIn(p.t) {
+	if strings.HasSuffix(p.t.Name(), "/"+devcluster.BackendDevNomad) {
 		return 600 * time.Millisecond
 	}
 	return 6 * time.Second
-}
-
-func onStandIn(t *testing.T) bool {
-	return strings.HasSuffix(t.Name(), "/"+devcluster.BackendDevNomad)
 }
 
 // nobodyTwice checks that no GPU has two holders.

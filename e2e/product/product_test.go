@@ -65,14 +65,7 @@ var nomadTurn sync.Mutex
 
 // onEach runs a test on the stand-in, and on a real Nomad where there is one.
 func onEach(t *testing.T, test func(t *testing.T, p *product)) {
-	t.Parallel()
-	t.Run(devcluster.BackendDevNomad, func(t *testing.T) {
-		c, err := devnomad.Start(t.Context(), spec())
-		if err != nil {
-			t.Fatal(err)
-		}
-		test(t, newProduct(t, c))
-	})
+	onStandIn(t, test)
 	t.Run(devcluster.BackendNomad, func(t *testing.T) {
 		path, ok := nomadproc.Find()
 		if !ok {
@@ -81,6 +74,18 @@ func onEach(t *testing.T, test func(t *testing.T, p *product)) {
 		nomadTurn.Lock()
 		t.Cleanup(nomadTurn.Unlock)
 		c, err := nomadproc.Start(t.Context(), path, spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, newProduct(t, c))
+	})
+}
+
+// onStandIn runs a test on the stand-in alone.
+func onStandIn(t *testing.T, test func(t *testing.T, p *product)) {
+	t.Parallel()
+	t.Run(devcluster.BackendDevNomad, func(t *testing.T) {
+		c, err := devnomad.Start(t.Context(), spec())
 		if err != nil {
 			t.Fatal(err)
 		}
