@@ -162,6 +162,7 @@ type sharedWait struct {
 // holding is who holds a node, in words, as of some length of givenOn.
 type holding struct {
 	given int
+	of    uint64
 	jobs  []jobKey
 	text  string
 }

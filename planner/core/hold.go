@@ -224,7 +224,7 @@ func (c *cycle) keepIn(g *gang, f domainFit, view int) (kept, bool) {
 	owner := int32(len(c.holds) + 1)
 	k := kept{in: f}
 	if f.domain < 0 {
-		now.State.Keep(f.node, owner)
+		c.keepNode(g, f.node, owner)
 		k = kept{nodes: []int32{f.node}, busy: []int32{f.node}, in: f}
 		if key, plain := keyOfGang(g); plain && len(g.unit.Parts) == 1 && g.members == 1 {
 			r := g.unit.Parts[0].Request

@@ -20,9 +20,9 @@ func nameList(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// busyList says who is to leave the nodes kept: "n7 has room (train-a holds 3
-// GPUs)".
-func (c *cycle) busyList(j *model.Job, nodes []int32) string {
+// busyList says who is to leave the nodes kept for a gang: "n7 has room (train-a holds
+// 3 GPUs)".
+func (c *cycle) busyList(j *model.Job, g *gang, nodes []int32) string {
 	var parts []string
 	for i, node := range nodes {
 		if i == maxNames {
@@ -30,7 +30,7 @@ func (c *cycle) busyList(j *model.Job, nodes []int32) string {
 			break
 		}
 		text := nodeName(c.tree.Nodes[node].Model) + " has room"
-		if list := c.holderList(j, node); list != "" {
+		if list := c.holderList(j, node, c.kindsFor(g, node)); list != "" {
 			text += " (" + list + ")"
 		}
 		parts = append(parts, text)
@@ -38,17 +38,20 @@ func (c *cycle) busyList(j *model.Job, nodes []int32) string {
 	return strings.Join(parts, " and ")
 }
 
-// holderList says who holds how much of a node, the largest holder first: what
-// is there, and what this plan has put there.
-func (c *cycle) holderList(j *model.Job, node int32) string {
+// holderList says who holds how much of some GPUs of a node, the largest holder first:
+// what is there, and what this plan has put there.
+func (c *cycle) holderList(j *model.Job, node int32, of uint64) string {
 	self, at := keyOf(j), c.givenAt(node)
-	if h, known := c.holding[node]; known && h.given == len(at) && !slices.Contains(h.jobs, self) {
+	if h, known := c.holding[node]; known && h.given == len(at) && h.of == of && !slices.Contains(h.jobs, self) {
 		return h.text
 	}
 	masks := map[string]uint64{}
 	until := map[string]time.Time{}
 	var jobs []jobKey
 	for _, h := range c.holders(node) {
+		if h.gpus != 0 && h.gpus&of == 0 {
+			continue
+		}
 		name := c.holderName(j, h.job, h.alloc)
 		if h.on != nil && !h.on.Until.IsZero() {
 			name = "the purged job " + jobName(h.job)
@@ -57,11 +60,14 @@ func (c *cycle) holderList(j *model.Job, node int32) string {
 			}
 		}
 		// One that is being replaced holds the same GPUs twice.
-		masks[name] |= h.gpus
+		masks[name] |= h.gpus & of
 		jobs = append(jobs, h.job)
 	}
 	for _, i := range at {
-		masks[c.holderName(j, c.given[i].job, "")] |= c.given[i].gpus
+		if c.given[i].gpus != 0 && c.given[i].gpus&of == 0 {
+			continue
+		}
+		masks[c.holderName(j, c.given[i].job, "")] |= c.given[i].gpus & of
 		jobs = append(jobs, c.given[i].job)
 	}
 	gpus := map[string]int{}
@@ -87,7 +93,7 @@ func (c *cycle) holderList(j *model.Job, node int32) string {
 		if c.holding == nil {
 			c.holding = map[int32]holding{}
 		}
-		c.holding[node] = holding{len(at), jobs, text}
+		c.holding[node] = holding{len(at), of, jobs, text}
 	}
 	return text
 }

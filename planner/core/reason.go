@@ -181,7 +181,7 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 			b.WriteString("; it waits until nodes come back: " + away)
 		}
 	case len(k.busy) > 0:
-		b.WriteString("; it can start when " + c.busyList(j, k.busy))
+		b.WriteString("; it can start when " + c.busyList(j, g, k.busy))
 	case c.policy.Holds() == 0 || g.grown > 0 || k.timed:
 	case len(c.holds) > 0:
 		b.WriteString("; it keeps no nodes, since jobs ahead do")

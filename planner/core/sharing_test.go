@@ -252,6 +252,35 @@ func sharedFaults(s *model.Snapshot, plan *model.Plan) (faults []string) {
 
 // Whatever is drawn: nobody is on a slice against his will, no GPU is overloaded,
 // and the order of the snapshot's lists does not matter.
+// Who waits for a slice of a node keeps none of its whole GPUs from others, and who
+// waits for these none of its slices; nor is either told of those who hold the others.
+func TestWaitingKeepsItsKindOfGPU(t *testing.T) {
+	for name, tt := range map[string]struct{ cluster, jobs, slice, want, reason string }{
+		"for a slice": {"b1 r1 n1 b|.|.|aaa", "P 1x1\nQ 1x2", "P", "b1 r1 n1 bQQaaa",
+			"needs 1 member with 1 GPU; node b1/r1/n1 comes nearest with 0 GPUs free; it can start when n1 has room (a holds 3 GPUs); kept for it: n1"},
+		"for whole ones": {"b1 r1 n1 b|.|...", "P 1x2\nR 1x1\nQ 1x1", "Q", "b1 r1 n1 b.Q..",
+			"needs 1 member with 2 GPUs; node b1/r1/n1 comes nearest with 1 GPU free; it can start when n1 has room (b holds 1 GPU); kept for it: n1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, tt.cluster)
+			inSlices(s)
+			submit(t, s, tt.jobs)
+			for i := range s.Jobs {
+				if s.Jobs[i].ID == tt.slice {
+					s.Jobs[i].Groups[0].Devices[0].Shared = model.SharedOnly
+				}
+			}
+			plan := mustDecide(t, s, Policy{})
+			if got := strings.ReplaceAll(redraw(s, plan), "|", ""); strings.TrimSpace(got) != tt.want {
+				t.Errorf("placed\n%s, want\n%s", got, tt.want)
+			}
+			if got := decisionOn(plan, "P").Reason; got != tt.reason {
+				t.Errorf("P %s\nwant %s", got, tt.reason)
+			}
+		})
+	}
+}
+
 func TestSharingProperty(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var text strings.Builder
