@@ -135,6 +135,9 @@ func (f *fleets) play(ctx context.Context, row string, nodes int, spot float64) 
 		b := cloudOf(cluster.Nodes[0], f.cell.GPUs/perNode, spot)
 		b.Pools[0].OnDemand *= f.price
 		b.Pools[0].Spot *= f.price
+		if row == rowWait {
+			b.Pools[0].Quota *= waitQuota
+		}
 		cluster = cluster.WithPools(b)
 		policy.Burst = burst.Policy{Default: model.BurstAllow}
 		if row == rowWait {

@@ -2,17 +2,22 @@ package study
 
 import (
 	"slices"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
 
-// rowWait is a fleet that knows of no deadlines, and buys for whoever waits for longer
-// than it takes nodes to boot, as burst.wait has it.
+// rowWait is a fleet that knows of no deadlines, and buys for whoever would wait for
+// longer than a decision, if that is sooner, as burst.wait has it.
 const rowWait = "smaller, buys for long waits"
 
-// waitOver is that wait.
-const waitOver = bootTime
+// waitOver is that wait, and waitQuota how many times the fixed fleet's nodes may be bought
+// for it: where they are no more than these, bursts of the trace wait for nodes.
+const (
+	waitOver  = time.Duration(interval) * time.Second
+	waitQuota = 4
+)
 
 func withoutDeadlines(jobs []trace.Job) []trace.Job {
 	out := slices.Clone(jobs)
@@ -53,7 +58,7 @@ func (p *page) waits(c *Played) {
 	}
 	limit := bootTime.Seconds() + interval
 	d, b := c.cheaper(rowWait, cheaperRatio, false), c.cheaper(rowWait, cheaperRatio, true)
-	p.say("- **P95 wait at most boot time and a decision, %s, where long waits buy nodes** (`burst.wait` of %s, no job has a deadline that is known): %s, %s (%s to %s), for %s bought GPU-hours against %s for deadlines alone; %s of the deadlines are met all the same. Cost per run at a ratio of %d by all hours owned: %s (%s to %s) lower than on premises only; by busy hours %s.",
-		span(limit), span(waitOver.Seconds()), waitVerdict(wait, limit), span(wait.Mean), span(wait.Low), span(wait.High), whole(c.cost(rowWait, bought)), whole(c.cost(rowDemand, bought)),
+	p.say("- **P95 wait at most boot time and a decision, %s, where long waits buy nodes** (`burst.wait` of %s, up to %d times the fixed fleet may be bought, no job has a deadline that is known): %s, %s (%s to %s), for %s bought GPU-hours against %s for deadlines alone; %s of the deadlines are met all the same. Cost per run at a ratio of %d by all hours owned: %s (%s to %s) lower than on premises only; by busy hours %s.",
+		span(limit), span(waitOver.Seconds()), waitQuota, waitVerdict(wait, limit), span(wait.Mean), span(wait.Low), span(wait.High), whole(c.cost(rowWait, bought)), whole(c.cost(rowDemand, bought)),
 		percent(c.cost(rowWait, func(x *Cost) float64 { return x.Met })), cheaperRatio, percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean))
 }
