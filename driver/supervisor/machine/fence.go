@@ -13,6 +13,8 @@ type fence struct {
 	armed  bool
 	seenAt time.Duration
 	warned bool
+	// unarmed: the user was told that it is not armed.
+	unarmed bool
 }
 
 // agentSeen takes in that the local agent reached the servers at the given time.
@@ -39,8 +41,13 @@ func (m *Machine) attached(at time.Duration) {
 
 // fenceDeadlines watches while there is, or is about to be, user's code.
 func (m *Machine) fenceDeadlines() []deadline {
-	if !m.fence.armed || m.cfg.FenceAfter <= 0 {
+	switch {
+	case m.cfg.FenceAfter <= 0:
 		return nil
+	case !m.fence.armed && (m.fence.unarmed || m.phase != Running):
+		return nil
+	case !m.fence.armed:
+		return []deadline{{m.startedAt + m.cfg.FenceAfter, m.warnUnarmed}}
 	}
 	switch {
 	case m.phase == Exited:
@@ -61,6 +68,13 @@ func (m *Machine) warnFence() {
 	m.fence.warned = true
 	m.tell(EventFence, fmt.Sprintf("this node has not reached Nomad's servers for %s; the user's code is killed after %s (fence_after)",
 		round(m.now-m.fence.seenAt), m.cfg.FenceAfter))
+}
+
+// warnUnarmed says that what the planner counts on does not hold for this task.
+func (m *Machine) warnUnarmed() {
+	m.fence.unarmed = true
+	m.tell(EventFence, fmt.Sprintf("the local agent could not be asked whether it reaches Nomad's servers, for %s: should this node be cut off, this task runs on, and another may be started in its place (fence_after). The task's secrets/api.sock may be missing, as where its path is too long, which the agent's log tells; else set the plugin's nomad.address",
+		round(m.now-m.startedAt)))
 }
 
 func (m *Machine) cutOff() {

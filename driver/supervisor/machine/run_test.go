@@ -25,6 +25,7 @@ func TestRunning(t *testing.T) {
 				step{10 * sec, order(1, gangapi.Order{Sequence: 4, Kind: "dance"}), []string{"report running e1/1 seen=4"}, Running}),
 		},
 		"checkpoints are told once a minute": {
+			config: func(c *Config) { c.FenceAfter = 0 },
 			steps: append(running(),
 				step{10 * sec, CheckpointSeen{Step: new(int64), Path: "/c/1"}, []string{"tell checkpoint"}, Running},
 				step{69 * sec, CheckpointSeen{}, nil, Running},
@@ -70,7 +71,7 @@ func TestRunning(t *testing.T) {
 				step{10 * sec, ReportAnswered{Serial: 1, Err: errors.New("refused")}, []string{"report running e1/1 seen=0 failures=1"}, Running},
 				step{20 * sec, ReportAnswered{Serial: 2, Err: errors.New("refused")}, []string{"report running e1/1 seen=0 failures=2"}, Running},
 				step{30 * sec, ReportAnswered{Serial: 3, Err: errors.New("refused")}, []string{"tell problem", "report running e1/1 seen=0 failures=3"}, Running},
-				step{9000 * sec, Tick{}, nil, Running},
+				step{9000 * sec, Tick{}, []string{"tell fence"}, Running},
 				step{9000 * sec, ReportAnswered{Serial: 4}, []string{"tell problem", "report running e1/1 seen=0"}, Running}),
 		},
 		"an allocation that is not wanted waits for Nomad": {

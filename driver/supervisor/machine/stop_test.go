@@ -129,12 +129,15 @@ func TestStopAndFence(t *testing.T) {
 				step{70 * sec, Tick{}, []string{"tell fence", "tell kill", "kill"}, Stopping}),
 		},
 		"the fence: not armed before the servers were seen": {
-			steps: append(running(), step{9000 * sec, Tick{}, nil, Running}),
+			steps: append(running(),
+				step{60 * sec, Tick{}, nil, Running},
+				step{9000 * sec, Tick{}, []string{"tell fence"}, Running}, // that it is not armed, once
+				step{18000 * sec, Tick{}, nil, Running}),
 		},
 		"the fence: the planner's word does not arm it, as an agent that cannot be asked must not end what a planner that is away leaves alone": {
 			steps: append(running(),
 				step{10 * sec, ReportAnswered{Serial: 1, Answer: gangapi.ReportAnswer{Attached: true}, At: 10 * sec}, []string{"report running e1/1 seen=0"}, Running},
-				step{9000 * sec, Tick{}, nil, Running}),
+				step{9000 * sec, Tick{}, []string{"tell fence"}, Running}),
 		},
 		"the fence: nothing to stop while waiting": {
 			steps: []step{
