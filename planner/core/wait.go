@@ -171,6 +171,13 @@ func (c *cycle) explainAnew(j *model.Job, g *gang) (w wait) {
 	if why.code == "" && c.startShort(j, g) {
 		return wait{}
 	}
+	return c.explainRoom(j, g, why, w)
+}
+
+// explainRoom says what a gang waits for that others have, or that is kept, and keeps
+// what is to be its own.
+func (c *cycle) explainRoom(j *model.Job, g *gang, why possibility, w wait) wait {
+	truth := c.truth()
 	if text := c.notBefore(g); text != "" && (why.code == codeBehind || c.placeable(truth, g)) {
 		w.detail.Code = codeBehind
 		c.tellBefore(g, &w, text, why.code == codeBehind, truth)
