@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/base64"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"html/template"
 	"os"
@@ -62,10 +63,26 @@ type picture struct {
 	PNG   string // base64
 }
 
-// Write writes the report into a directory, which it makes.
-func Write(dir string, in Input) error {
+// Make makes the directory of a report, if there is none, and tries whether files can be
+// written there.
+func Make(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write report: %w", err)
+	}
+	f, err := os.CreateTemp(dir, "report")
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// Write writes the report into a directory, which it makes.
+func Write(dir string, in Input) error {
+	if err := Make(dir); err != nil {
+		return err
 	}
 	p := page{Input: in}
 	p.Head, p.Rows = table(in)

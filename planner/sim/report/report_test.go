@@ -126,13 +126,14 @@ func TestWhatIsAtStake(t *testing.T) {
 
 // One seed has no confidence interval.
 func TestOneSeedHasNoInterval(t *testing.T) {
-	in := Input{Policies: []string{"p", "q"}, Results: []sim.Result{{Policy: "p", Seed: 1, Metrics: sim.Metrics{JCTMean: 100}}, {Policy: "q", Seed: 1, Metrics: sim.Metrics{JCTMean: 150}}}}
-	if _, rows := compared(in); rows[0][2] != "+50.0 %" {
-		t.Errorf("the difference of one seed is %q: want +50.0 %%", rows[0][2])
+	p, q := sim.Metrics{JCTMean: 100, UtilisationProductive: 0.5}, sim.Metrics{JCTMean: 150, UtilisationProductive: 0.75}
+	in := Input{Policies: []string{"p", "q"}, Results: []sim.Result{{Policy: "p", Seed: 1, Metrics: p}, {Policy: "q", Seed: 1, Metrics: q}}}
+	if _, rows := compared(in); rows[0][1] != "+25.0 points" || rows[0][2] != "+50.0 %" {
+		t.Errorf("the differences of one seed are %q: want +25.0 points and +50.0 %%", rows[0][1:3])
 	}
-	in.Results = append(in.Results, sim.Result{Policy: "p", Seed: 2, Metrics: sim.Metrics{JCTMean: 100}}, sim.Result{Policy: "q", Seed: 2, Metrics: sim.Metrics{JCTMean: 150}})
-	if _, rows := compared(in); rows[0][2] != "+50.0 % (+50.0 to +50.0)" {
-		t.Errorf("the difference of two seeds is %q", rows[0][2])
+	in.Results = append(in.Results, sim.Result{Policy: "p", Seed: 2, Metrics: p}, sim.Result{Policy: "q", Seed: 2, Metrics: q})
+	if _, rows := compared(in); rows[0][1] != "+25.0 points (+25.0 to +25.0)" || rows[0][2] != "+50.0 % (+50.0 to +50.0)" {
+		t.Errorf("the differences of two seeds are %q", rows[0][1:3])
 	}
 }
 

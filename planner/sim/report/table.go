@@ -117,7 +117,10 @@ func compared(in Input) (head []string, rows [][]string) {
 		row := []string{policy}
 		for _, i := range which {
 			c := columns[i]
-			was := sim.Of(values(in, base, c.of)).Mean
+			was, unit := sim.Of(values(in, base, c.of)).Mean, "%"
+			if c.key == "utilisation_productive" { // a part itself, so its difference is one of parts
+				was, unit = 1, "points"
+			}
 			all := values(in, policy, c.of)
 			d := sim.Paired(all, values(in, base, c.of))
 			switch {
@@ -125,10 +128,10 @@ func compared(in Input) (head []string, rows [][]string) {
 				row = append(row, "-")
 				continue
 			case len(all) < 2:
-				row = append(row, fmt.Sprintf("%+.1f %%", 100*d.Mean/was))
+				row = append(row, fmt.Sprintf("%+.1f %s", 100*d.Mean/was, unit))
 				continue
 			}
-			row = append(row, fmt.Sprintf("%+.1f %% (%+.1f to %+.1f)", 100*d.Mean/was, 100*d.Low/was, 100*d.High/was))
+			row = append(row, fmt.Sprintf("%+.1f %s (%+.1f to %+.1f)", 100*d.Mean/was, unit, 100*d.Low/was, 100*d.High/was))
 		}
 		rows = append(rows, row)
 	}

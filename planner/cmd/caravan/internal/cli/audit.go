@@ -200,16 +200,20 @@ func (a *app) runOf(f *auditFlags) (run saidRun, err error) {
 		}
 		return run, usage("--results %s: there is no result in it: want the output of simulate --json%s", f.results, why)
 	}
-	if r := &all.Results[0]; len(all.Results) == 1 && f.policy == "" && f.seed == r.Seed {
-		return saidRun{r.Policy, r.Metrics, all.Setup.Sigma}, nil
+	policy, several := all.Results[0].Policy, false
+	for i := range all.Results {
+		several = several || all.Results[i].Policy != policy
+	}
+	if f.policy != "" || several {
+		policy = f.policy
 	}
 	var found error
 	for i := range all.Results {
 		r := &all.Results[i]
-		if r.Policy == f.policy && r.Seed == f.seed {
+		if r.Policy == policy && r.Seed == f.seed {
 			return saidRun{r.Policy, r.Metrics, all.Setup.Sigma}, nil
 		}
 		found = errors.Join(found, fmt.Errorf("%s, seed %d", r.Policy, r.Seed))
 	}
-	return run, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", f.policy, f.seed, found)
+	return run, usage("--results has no result of policy %q with seed %d (--policy, --seed); it has:\n%w", policy, f.seed, found)
 }

@@ -136,11 +136,31 @@ func TestCheckEventsOfRows(t *testing.T) {
 		t.Fatalf("exit code %d: %s", played.code, played.errOut)
 	}
 	results := writeFile(t, "results.json", played.out)
+	if got := newFakePlanner(t).call(nil, "", "trace", "check-events", events, "--gpus", "16", "--results", results, "--seed", "2"); got.code != CodeUsage || !strings.Contains(got.errOut, "sjf@oracle, seed 2") {
+		t.Errorf("of which policy they are nobody says: exit code %d: %s", got.code, got.errOut)
+	}
 	for _, row := range rows {
 		log := strings.TrimSuffix(events, ".jsonl") + "." + row + ".2.jsonl"
 		got := newFakePlanner(t).call(nil, "", "trace", "check-events", log, "--gpus", "16", "--results", results, "--policy", row, "--seed", "2", "--trace", path)
 		if got.code != CodeOK || strings.Contains(got.out, "Estimates") == (row == rows[2]) {
 			t.Errorf("%s: exit code %d: %s%s", row, got.code, got.out, got.errOut)
+		}
+	}
+}
+
+// Of one policy with several seeds only the seed has to be said.
+func TestCheckEventsOfOnePolicy(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "sjf", "--seeds", "2", "--json", "--events", events)
+	if played.code != CodeOK {
+		t.Fatalf("exit code %d: %s", played.code, played.errOut)
+	}
+	results := writeFile(t, "results.json", played.out)
+	for seed, want := range map[string]int{"1": CodeFailure, "2": CodeOK, "3": CodeUsage} {
+		got := newFakePlanner(t).call(nil, "", "trace", "check-events", strings.TrimSuffix(events, ".jsonl")+".sjf.2.jsonl", "--gpus", "16", "--results", results, "--seed", seed)
+		if got.code != want {
+			t.Errorf("seed %s: exit code %d: want %d\n%s%s", seed, got.code, want, got.out, got.errOut)
 		}
 	}
 }

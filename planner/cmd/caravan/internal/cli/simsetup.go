@@ -11,6 +11,9 @@ import (
 
 // simSetup is what was simulated.
 type simSetup struct {
+	// File is the trace's name, "-" for standard input, and Form what form it was read as.
+	File        string     `json:"trace_file"`
+	Form        string     `json:"trace_format"`
 	Trace       trace.Kept `json:"trace"`
 	GPUs        int        `json:"gpus"`
 	GPUsPerNode int        `json:"gpus_per_node"`
@@ -64,7 +67,7 @@ func (f *simFlags) setup(c *sim.Comparison, kept trace.Kept) simSetup {
 		return filepath.Base(file)
 	}
 	out := simSetup{
-		Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, ElasticSpeed: f.elasticSpeed, IntervalS: f.interval,
+		File: name(f.trace.file), Form: f.trace.format, Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, ElasticSpeed: f.elasticSpeed, IntervalS: f.interval,
 		Bootstrap: !f.replay, SpeedByPlace: !f.even, Failures: f.perNodeDay, RepairS: f.repairs, DivideS: f.divide, Interference: f.interfere, BurstWaitS: f.burstWait.Seconds(),
 		Cluster: name(f.cluster), Queues: name(f.queues), Pools: name(f.pools),
 	}
@@ -91,7 +94,7 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	if s.Bootstrap {
 		add("Seeds", "%d, each with days drawn from the trace", f.seeds)
 	} else {
-		add("Seeds", "%d, each with the trace as it is", f.seeds)
+		add("Seeds", "%d, each with the trace as it is, so that intervals are of what else is drawn", f.seeds)
 	}
 	for _, line := range s.omitted() {
 		add("Not played", "%s", line)

@@ -172,6 +172,10 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 		return err
 	}
 	if f.report != "" {
+		// What a run of an hour found is not to be lost to a directory that nobody can write.
+		if err := report.Make(f.report); err != nil {
+			return err
+		}
 		c.Spans = min(c.Cluster.GPUs, pictured)
 	}
 	logs := eventLogs{name: f.events, several: f.seeds*len(f.policies) > 1}

@@ -203,7 +203,7 @@ func TestSimulateSaysTheSetup(t *testing.T) {
 	if got.code != CodeOK {
 		t.Fatalf("exit code %d: %s", got.code, got.errOut)
 	}
-	for _, want := range []string{`"bootstrap": false`, `"speed_by_place": false`, `"failures_per_node_day": 0.5`, `"repair_s": 60`, `"divide_s": 10`, `"interference": 0.25`, `"cluster": "ours.hcl"`, `"burst_wait_s": 0`} {
+	for _, want := range []string{`"bootstrap": false`, `"speed_by_place": false`, `"failures_per_node_day": 0.5`, `"repair_s": 60`, `"divide_s": 10`, `"interference": 0.25`, `"cluster": "ours.hcl"`, `"burst_wait_s": 0`, `"trace_file": "trace.csv"`, `"trace_format": "csv"`} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("the JSON lacks %s", want)
 		}
@@ -212,10 +212,23 @@ func TestSimulateSaysTheSetup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ours.hcl: 17 GPUs, at most 8 whole ones on a node", "1, each with the trace as it is", "<td>none</td>", "the same everywhere (--even-speed)", "0.5 of each node in a day, away for 60 s on average", "0.5 of the whole-node jobs", "dividing takes 10 s; interference 0.25", "the first is jh, of 32 GPUs"} {
+	for _, want := range []string{"ours.hcl: 17 GPUs, at most 8 whole ones on a node", "1, each with the trace as it is, so that intervals are of what else is drawn", "<td>none</td>", "the same everywhere (--even-speed)", "0.5 of each node in a day, away for 60 s on average", "0.5 of the whole-node jobs", "dividing takes 10 s; interference 0.25", "the first is jh, of 32 GPUs"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the report lacks %s", want)
 		}
+	}
+}
+
+// A report that cannot be written is refused before anything is played.
+func TestSimulateReportNowhere(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--events", events, "--report", filepath.Join(path, "report"))
+	if got.code != CodeFailure || !strings.Contains(got.errOut, "write report: mkdir") || got.out != "" {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+	if _, err := os.Stat(events); !os.IsNotExist(err) {
+		t.Errorf("it was played: %v", err)
 	}
 }
 
