@@ -356,7 +356,7 @@ func (c *cycle) admitted(j *model.Job, g *gang, r place.Result, d *model.Decisio
 		}
 	}
 	c.givenTo[keyOf(j)] = true
-	if c.yield != nil && c.yield.jobs[keyOf(j)] {
+	if c.yield != nil && j.State == model.StateRunning {
 		c.yield.given[keyOf(j)] = true
 	}
 	d.Members = c.membersAt(d.Members, j, g, r)

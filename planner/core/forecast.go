@@ -184,14 +184,14 @@ func minus(a, b model.Resources) model.Resources {
 func (a *ahead) basisOf(j *model.Job, o *outlook, w who) string {
 	latest := time.Duration(-1)
 	var names []string
-	note := func(at time.Duration, name string) {
+	note := func(at time.Duration, text func() string) {
 		if at <= 0 || at > o.at || at < latest {
-			return
+			return // most are, and texts cost
 		}
 		if at > latest {
 			latest, names = at, names[:0]
 		}
-		if !slices.Contains(names, name) {
+		if name := text(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -199,13 +199,13 @@ func (a *ahead) basisOf(j *model.Job, o *outlook, w who) string {
 		for i := range a.c.held[on.node] {
 			h := &a.c.held[on.node][i]
 			if on.claim.GPUs == 0 || h.gpus&on.claim.GPUs != 0 {
-				note(a.leaves(h), a.endText(j, h))
+				note(a.leaves(h), func() string { return a.endText(j, h) })
 			}
 		}
 		for i := range a.on[on.node] {
 			b := &a.on[on.node][i]
 			if w.minds(b) && (b.closed || on.claim.GPUs == 0 || b.claim.GPUs&on.claim.GPUs != 0) {
-				note(b.until, a.bookedText(b))
+				note(b.until, func() string { return a.bookedText(b) })
 			}
 		}
 	}

@@ -20,6 +20,9 @@ const maxRooms = 16
 
 // countPlaces tells the discipline of places, if deadlines are to be promised.
 func (c *cycle) countPlaces(s *queue.Situation) {
+	if !slices.ContainsFunc(s.Jobs, func(e queue.Entry) bool { return !e.Job.Deadline.IsZero() }) {
+		return
+	}
 	rooms := roomList{c: c, s: s}
 	for _, i := range s.InOrderOfPromise() {
 		if e := &s.Jobs[i]; e.Waiting && !e.Running && !e.Job.Deadline.IsZero() && e.GPUsPerMember > 0 {

@@ -26,9 +26,10 @@ type scratch struct {
 	// stands are how jobs stand, entries what disciplines see of them.
 	stands  standings
 	entries []queue.Entry
-	// running are the gangs that run, holds and members what they hold and are made of,
-	// yielders those that may give way.
+	// running are the gangs that run, found the same by what they are of, holds and
+	// members what they hold and are made of, yielders those that may give way.
 	running  []yielder
+	found    map[runKey]*yielder
 	holds    []preempt.Hold
 	members  []model.Member
 	yielders []yielder
@@ -51,7 +52,7 @@ func (s *scratch) counts(n int) []int32 {
 func (s *scratch) lend(c *cycle) {
 	if s.claims == nil {
 		s.claims, s.waits, s.shares = map[possibleKey]claim{}, map[possibleKey]waitAnswer{}, map[possibleKey]sharedWait{}
-		s.hopes, s.givenTo = map[toldKey]possibility{}, map[jobKey]bool{}
+		s.hopes, s.givenTo, s.found = map[toldKey]possibility{}, map[jobKey]bool{}, map[runKey]*yielder{}
 	}
 	if n := len(c.tree.Nodes); len(s.givenOn) != n {
 		s.givenOn = make([][]int, n)

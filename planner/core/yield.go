@@ -25,9 +25,8 @@ type yield struct {
 	rights preempt.Rights
 	// gangs are those that run, the ones to be preferred first.
 	gangs []yielder
-	// jobs are those whose gangs they are, and given those of them of which this plan
-	// places something, who are few.
-	jobs, given map[jobKey]bool
+	// given are the jobs that run of which this plan places something, who are few.
+	given map[jobKey]bool
 	// taken are those that give way already, or will when others have stopped.
 	taken map[int]bool
 	// leaving is what has been told to stop, or is in this plan.
@@ -135,17 +134,22 @@ func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
 		policy: policy, rights: c.rights(policy.MinPriorityGap), gangs: c.scratch.yielders[:0],
-		jobs: map[jobKey]bool{}, given: map[jobKey]bool{},
-		taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
+		given: map[jobKey]bool{}, taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
 		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
+	c.scratch.yielders = nil // there may be another yield in this cycle
 	y.pledged = make([]bool, len(c.tree.Nodes))
 	for node := range y.promised {
 		y.pledged[node] = true
 	}
 	y.rates = c.openRates()
 	c.promiseLandings(y)
-	found := map[runKey]*yielder{}
+	for k := range c.givenTo {
+		if j := c.jobs[k]; j != nil && j.State == model.StateRunning {
+			y.given[k] = true
+		}
+	}
+	found := c.scratch.found
 	for node := range c.allocsOn {
 		c.addHolders(y, int32(node), found)
 	}
@@ -159,6 +163,7 @@ func (c *cycle) newYield() *yield {
 		}
 	}
 	c.addYielders(y, found)
+	clear(found)
 	return y
 }
 
@@ -295,9 +300,6 @@ func (c *cycle) addYielder(y *yield, v *yielder) {
 		v.gpus += bits.OnesCount64(h.Claim.GPUs)
 	}
 	v.cost = c.costOf(y, v)
-	if y.jobs[keyOf(j)] = true; c.givenTo[keyOf(j)] {
-		y.given[keyOf(j)] = true
-	}
 	slices.SortFunc(v.members, func(a, b model.Member) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.Node, b.Node))
 	})

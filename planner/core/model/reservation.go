@@ -85,6 +85,9 @@ const MaxLead = 366 * 24 * time.Hour
 // CheckReservations reports everything that is wrong with reservations, in their
 // order. levels are those of the cluster.
 func CheckReservations(list []Reservation, levels []string) []ReservationFault {
+	if len(list) == 0 {
+		return nil
+	}
 	c := reservationChecker{levels: map[string]bool{}, names: map[string]bool{}}
 	if len(levels) == 0 {
 		levels = DefaultLevels

@@ -29,6 +29,7 @@ const (
 	classWhole = classCalm
 	classPart  = classCalm + 1
 	classLater = classCalm + 2
+	classCount = classLater + 1
 )
 
 // giveTurns finds out who should run now.
@@ -57,49 +58,59 @@ func (c *caravan) giveTurns(s *Situation, out []Standing) {
 	}
 }
 
+// placeInTurn is a job's place in the order of turns. Lower ranks come first, then lower keys.
+type placeInTurn struct {
+	rank int
+	key  float64
+	at   int32
+}
+
 // turnsInOrder are the jobs' numbers, in the order of the discipline. Those who are stuck
 // come behind whoever is older and has his turn, and before all who are younger.
-func (c *caravan) turnsInOrder(s *Situation, out []Standing, stuck []stuckJob) []int {
-	type place struct {
-		priority, class, at int
-		key                 float64
-		interactive, first  bool
-	}
-	places, any, last := make([]place, len(s.Jobs)), c.policy.Interactive.Any(), -1
+func (c *caravan) turnsInOrder(s *Situation, out []Standing, stuck []stuckJob) []placeInTurn {
+	list, any, last := make([]placeInTurn, len(s.Jobs)), c.policy.Interactive.Any(), -1
 	if n := len(stuck); n > 0 {
 		last = stuck[n-1].at
 	}
-	for i := range places {
+	for i := range list {
 		e := &s.Jobs[i]
-		places[i] = place{priority: e.Priority, class: out[i].Class, at: i, key: out[i].Key, interactive: any && c.policy.Interactive.Is(e.Job), first: i < last && out[i].InTurn}
+		list[i] = placeInTurn{rank: rankInTurn(e.Priority, any && c.policy.Interactive.Is(e.Job), out[i].Class), key: out[i].Key, at: int32(i)}
+		if i < last && out[i].InTurn {
+			list[i].goFirst()
+		}
 	}
 	for _, j := range stuck {
-		places[j.at].first = true
-	}
-	slices.SortFunc(places, func(a, b place) int {
-		switch {
-		case a.priority != b.priority:
-			return cmp.Compare(b.priority, a.priority)
-		case a.interactive != b.interactive:
-			return Before(a.interactive, b.interactive)
-		case a.class != b.class:
-			return cmp.Compare(a.class, b.class)
-		case a.first != b.first:
-			return Before(a.first, b.first)
-		case a.first:
-			return cmp.Compare(a.at, b.at)
+		if p := &list[j.at]; p.rank&1 != 0 {
+			p.goFirst()
 		}
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
-	})
-	order := make([]int, len(places))
-	for i := range places {
-		order[i] = places[i].at
 	}
-	return order
+	slices.SortFunc(list, func(a, b placeInTurn) int {
+		switch {
+		case a.rank != b.rank:
+			return cmp.Compare(a.rank, b.rank)
+		case a.key != b.key:
+			return cmp.Compare(a.key, b.key)
+		}
+		return cmp.Compare(a.at, b.at)
+	})
+	return list
 }
 
+// rankInTurn is by priority, then interactive jobs go first, then it is by class. It is
+// odd: who goes first of his kind has one less.
+func rankInTurn(priority int, interactive bool, class int) int {
+	rank := -2 * priority
+	if !interactive {
+		rank++
+	}
+	return (rank*classCount+class)*2 + 1
+}
+
+// goFirst puts a job before all others of its class but those older ones who go first too.
+func (p *placeInTurn) goFirst() { p.rank, p.key = p.rank-1, 0 }
+
 // passTurns says of each in an order whether he has his turn.
-func (c *caravan) passTurns(s *Situation, out []Standing, order []int) {
+func (c *caravan) passTurns(s *Situation, out []Standing, order []placeInTurn) {
 	// What is kept for interactive jobs is only theirs.
 	kept := c.keptOf(s)
 	left := s.GPUs - kept
@@ -115,8 +126,8 @@ func (c *caravan) passTurns(s *Situation, out []Standing, order []int) {
 			take(e, e.Held)
 		}
 	}
-	for _, i := range order {
-		e, st := &s.Jobs[i], &out[i]
+	for _, p := range order {
+		e, st := &s.Jobs[p.at], &out[p.at]
 		if st.InTurn = c.firm(e, s); st.InTurn {
 			continue
 		}
