@@ -1,10 +1,10 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -45,47 +45,36 @@ func (c *cycle) holderList(j *model.Job, node int32, of uint64) string {
 	if h, known := c.holding[node]; known && h.given == len(at) && h.of == of && !slices.Contains(h.jobs, self) {
 		return h.text
 	}
-	masks := map[string]uint64{}
-	until := map[string]time.Time{}
+	var list []nodeHolder
 	var jobs []jobKey
-	for _, h := range c.holders(node) {
+	for i := range c.holders(node) {
+		h := &c.holders(node)[i]
 		if h.gpus != 0 && h.gpus&of == 0 {
 			continue
 		}
-		name := c.holderName(j, h.job, h.alloc)
+		name, until := c.holderName(j, h.job, h.alloc), time.Time{}
 		if h.on != nil && !h.on.Until.IsZero() {
-			name = "the purged job " + jobName(h.job)
-			if h.on.Until.After(until[name]) {
-				until[name] = h.on.Until
-			}
+			name, until = "the purged job "+jobName(h.job), h.on.Until
 		}
-		// One that is being replaced holds the same GPUs twice.
-		masks[name] |= h.gpus & of
+		list = addHolder(list, name, h.gpus&of, until)
 		jobs = append(jobs, h.job)
 	}
 	for _, i := range at {
 		if c.given[i].gpus != 0 && c.given[i].gpus&of == 0 {
 			continue
 		}
-		masks[c.holderName(j, c.given[i].job, "")] |= c.given[i].gpus & of
+		list = addHolder(list, c.holderName(j, c.given[i].job, ""), c.given[i].gpus&of, time.Time{})
 		jobs = append(jobs, c.given[i].job)
 	}
-	gpus := map[string]int{}
-	for name, mask := range masks {
-		gpus[name] = bits.OnesCount64(mask)
-	}
-	names := make([]string, 0, len(gpus))
-	for name := range gpus {
-		names = append(names, name)
-	}
-	sort.Slice(names, func(a, b int) bool {
-		x, y := names[a], names[b]
-		return gpus[x] > gpus[y] || gpus[x] == gpus[y] && x < y
+	slices.SortFunc(list, func(a, b nodeHolder) int {
+		return cmp.Or(cmp.Compare(bits.OnesCount64(b.gpus), bits.OnesCount64(a.gpus)), strings.Compare(a.name, b.name))
 	})
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s holds %s", name, plural(gpus[name], "GPU"))
-		if at := until[name]; !at.IsZero() {
-			names[i] += fmt.Sprintf(" until %s, when it has had its kill_timeout", at.UTC().Format(time.TimeOnly))
+	names := make([]string, len(list))
+	for i := range min(len(list), maxNames+1) { // no more are named
+		h := &list[i]
+		names[i] = h.name + " holds " + plural(bits.OnesCount64(h.gpus), "GPU")
+		if !h.until.IsZero() {
+			names[i] += fmt.Sprintf(" until %s, when it has had its kill_timeout", h.until.UTC().Format(time.TimeOnly))
 		}
 	}
 	text := nameList(names)
@@ -96,6 +85,27 @@ func (c *cycle) holderList(j *model.Job, node int32, of uint64) string {
 		c.holding[node] = holding{len(at), of, jobs, text}
 	}
 	return text
+}
+
+// nodeHolder is who holds GPUs of a node, by name, and until when if that is known.
+type nodeHolder struct {
+	name  string
+	gpus  uint64
+	until time.Time
+}
+
+// addHolder adds one to a list that has each name once. One that is being replaced holds
+// the same GPUs twice.
+func addHolder(list []nodeHolder, name string, gpus uint64, until time.Time) []nodeHolder {
+	for i := range list {
+		if h := &list[i]; h.name == name {
+			if h.gpus |= gpus; until.After(h.until) {
+				h.until = until
+			}
+			return list
+		}
+	}
+	return append(list, nodeHolder{name, gpus, until})
 }
 
 // givenAt lists what this plan has placed on a node so far, as indexes in

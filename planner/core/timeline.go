@@ -50,10 +50,20 @@ func (a *ahead) lineOf(node int32, w who) *line {
 	if l.stamp != a.stamps[node] {
 		a.cut(l, node, w.foreseen)
 	}
-	if l.odd || l.keeps && slices.ContainsFunc(a.on[node], func(b booking) bool { return b.kept && b.job == w.self }) {
+	if l.odd || l.keeps && a.keepsFor(node, w.self) {
 		return nil
 	}
 	return l
+}
+
+// keepsFor reports whether something of a node is kept for a job.
+func (a *ahead) keepsFor(node int32, job jobKey) bool {
+	for i := range a.on[node] {
+		if b := &a.on[node][i]; b.kept && b.job == job {
+			return true
+		}
+	}
+	return false
 }
 
 // cut makes a node's line.
@@ -86,7 +96,7 @@ func (a *ahead) cut(l *line, node int32, foreseen bool) {
 	slices.Sort(times)
 	times = slices.Compact(times)
 	a.times = times
-	for i, k := 0, 0; i < len(times) || k < len(l.begins); {
+	for i, k, last := 0, 0, 0; i < len(times) || k < len(l.begins); {
 		s := period{}
 		switch {
 		case k == len(l.begins) || i < len(times) && times[i] <= l.begins[k]:
@@ -99,7 +109,10 @@ func (a *ahead) cut(l *line, node int32, foreseen bool) {
 			s.from = l.begins[k]
 			k++
 		}
-		s.row = *a.baseAt(node, s.from)
+		for last+1 < len(steps) && steps[last+1].at <= s.from {
+			last++
+		}
+		s.row = steps[last].row
 		for n := range list {
 			if b := &list[n]; b.from <= s.from && b.until > s.from && (foreseen || !b.foreseen) {
 				s.row.GPUs &^= b.claim.GPUs
