@@ -4,12 +4,14 @@ import (
 	"slices"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // What an order asks about a job's place before anybody has been placed.
 
-// canRun reports whether a job that waits could run if nobody else did.
+// canRun reports whether a job that waits could run if nobody else did but who never gives
+// way and has no end.
 func (c *cycle) canRun(j *model.Job) bool {
 	if c.constraintFaults(j) != "" {
 		return false
@@ -20,11 +22,40 @@ func (c *cycle) canRun(j *model.Job) bool {
 		if c.prepare(j, g); g.nowhere != "" {
 			return false
 		}
-		if p := c.possibility(g); p.code != "" {
+		p := c.possibility(g)
+		if p.code != "" || p.view == viewEmpty && !c.besideServices(g) || c.neverMay(j, g) {
 			return false
 		}
 	}
 	return len(gangs) > 0
+}
+
+// besideServices reports whether a gang, for which there is room only where services run,
+// has some beside those that give way to nobody.
+func (c *cycle) besideServices(g *gang) bool {
+	if !c.policy.Preempt.Enabled || c.policy.Caravan.DeadlinesOnly {
+		return false
+	}
+	empty := c.views[viewEmpty]
+	mark := empty.State.Mark()
+	defer empty.State.Revert(mark)
+	for node := range int32(empty.State.Len()) {
+		for _, h := range c.holders(node) {
+			if h.of != nil && h.stays && h.of.Preempt == model.PreemptNever {
+				empty.State.Take(node, c.claimOf(node, &h))
+			}
+		}
+	}
+	return c.placeable(empty, g)
+}
+
+// neverMay reports whether a gang has more GPUs than its queue or its user ever may.
+func (c *cycle) neverMay(j *model.Job, g *gang) bool {
+	if !c.limited() {
+		return false
+	}
+	tree := c.queueTree()
+	return slices.ContainsFunc(tree.Limits(tree.HomeOf(j), j.Preempt == model.PreemptNever), func(l queue.Limit) bool { return l.Model == "" && l.GPUs < g.gpus })
 }
 
 // fitsWithout reports whether the first gang of a job that waits would have a place now if

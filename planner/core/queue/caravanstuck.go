@@ -19,10 +19,14 @@ import (
 // has run for a quarter of StuckAfter: it has a fifth of the time at least, and the others
 // have the rest. Each becomes the first some day.
 //
+// One that is older and not in its turn, and runs all the same since nobody wants its
+// place, is in nobody's way, and neither is one that cannot run.
+//
 // Where nobody gives way, nodes are kept from all behind it for the first in the order that
 // has waited for Backfill.Trust. Once none but short jobs run where it would go, no short
 // one passes it either. As long as others are in its way too these may use what is kept,
-// which would lie idle else.
+// which would lie idle else. A short one of whole nodes is passed by
+// shorter ones until it has been the first in line for StuckAfter, as above.
 
 // kindStuck goes before all other kinds.
 const kindStuck = -1
@@ -36,14 +40,16 @@ type stuckJob struct {
 	why string
 }
 
+// line is where jobs stand behind each other.
+type line struct {
+	priority int
+	queue    string
+}
+
 // stuck finds those that are stuck where jobs give way, the oldest first.
 func (c *caravan) stuck(s *Situation, out []Standing) (found []stuckJob) {
-	type line struct {
-		priority int
-		queue    string
-	}
 	var seen map[line]bool
-	most := s.GPUs - c.keptOf(s)
+	most := s.GPUs - c.keptOf(s) - s.heldForGood()
 	first := time.Time{} // from when on a job as old as this can have been the first
 	for i := range s.Jobs {
 		e, st := &s.Jobs[i], &out[i]
@@ -53,7 +59,8 @@ func (c *caravan) stuck(s *Situation, out []Standing) (found []stuckJob) {
 		if s.Now.Sub(first) < c.StuckAfter {
 			break // nor has anybody behind it
 		}
-		if st.InTurn || early(e, st) {
+		runs := e.Running && e.Turn >= c.StuckAfter/stuckTurn
+		if st.InTurn || early(e, st) || runs {
 			if started := s.Now.Add(-e.Turn); e.Running && started.After(first) {
 				first = started
 			}
@@ -68,7 +75,7 @@ func (c *caravan) stuck(s *Situation, out []Standing) (found []stuckJob) {
 			seen = map[line]bool{}
 		}
 		seen[own] = true
-		if e.rested(s.Now) < c.StuckAfter || e.Turn >= c.StuckAfter/stuckTurn {
+		if e.rested(s.Now) < c.StuckAfter {
 			continue
 		}
 		j := stuckJob{at: i}
@@ -97,43 +104,90 @@ func (e *Entry) rested(now time.Time) time.Duration {
 	return began.Sub(since)
 }
 
-// letThrough puts the first in the order before short jobs where nobody gives way, if it
-// has waited for long and only such jobs are in its way.
+// letThrough puts who has waited for long before short jobs where nobody gives way, if
+// only such jobs are in its way: the first in the order, if it is a long one, else a short one
+// of whole nodes that is the oldest of its queue and priority that waits, where nobody older
+// has begun for StuckAfter.
 func (c *caravan) letThrough(s *Situation, out []Standing) {
-	var waited []int
+	seen, trust := map[line]bool{}, c.policy.Backfill.Trust()
+	var waited, short []int
+	first := time.Time{}
 	for i := range s.Jobs {
 		e, st := &s.Jobs[i], &out[i]
-		if e.Waiting && !e.Running && st.Class == classCalm && st.Latest.IsZero() && e.Rest >= c.policy.Backfill.Trust() {
-			waited = append(waited, i)
+		own := line{e.Priority, e.Job.Queue}
+		if begun := s.Now.Add(-e.Turn); e.Running && begun.After(first) {
+			first = begun
+		}
+		if !e.Waiting || e.Running || st.Class != classCalm || !st.Latest.IsZero() || e.Rest < trust {
+			continue
+		}
+		if waited = append(waited, i); seen[own] || !s.canRun(e.Job) {
+			continue
+		}
+		whole := s.NodeGPUs > 0 && e.needs() >= s.NodeGPUs
+		if seen[own] = true; isShort(st) && whole && min(e.Rest, s.Now.Sub(first)) >= c.StuckAfter {
+			short = append(short, i)
 		}
 	}
 	slices.SortFunc(waited, func(a, b int) int {
 		x, y := &s.Jobs[a], &s.Jobs[b]
 		return cmp.Or(cmp.Compare(y.Priority, x.Priority), c.policy.Interactive.First(x.Job, y.Job), cmp.Compare(out[a].Key, out[b].Key), cmp.Compare(a, b))
 	})
-	for _, i := range waited {
-		e, st := &s.Jobs[i], &out[i]
-		if !s.canRun(e.Job) {
-			continue
-		}
-		if st.Key >= kindSpan*kindLong-maxSeconds && s.fitsWithout(e.Job, c.shortOnes(s, out)) {
-			c.putFirst(e, s, st)
-			st.Why += fmt.Sprintf("; it has waited for more than %s and only short jobs are in its way, so none passes it now", c.policy.Backfill.Trust())
-		}
+	i := slices.IndexFunc(waited, func(i int) bool { return s.canRun(s.Jobs[i].Job) })
+	if i >= 0 && isLong(&out[waited[i]]) && c.letOneThrough(s, out, waited[i], trust) {
 		return
+	}
+	slices.SortStableFunc(short, func(a, b int) int { return cmp.Compare(s.Jobs[b].Priority, s.Jobs[a].Priority) })
+	for _, i := range short {
+		if c.letOneThrough(s, out, i, max(c.StuckAfter, trust)) {
+			return
+		}
 	}
 }
 
-// shortOnes are the short jobs that run. One that has run for Short is not among them,
+// letOneThrough puts a job before short ones, if no others are in its way.
+func (c *caravan) letOneThrough(s *Situation, out []Standing, i int, after time.Duration) bool {
+	e, st := &s.Jobs[i], &out[i]
+	if !s.fitsWithout(e.Job, c.shortOnes(s, out, e.Priority)) {
+		return false
+	}
+	c.putFirst(e, s, st)
+	st.Why += fmt.Sprintf("; it has waited for more than %s and only short jobs are in its way, so none passes it now", after)
+	return true
+}
+
+func isShort(st *Standing) bool {
+	return st.Key >= kindSpan*kindShort-maxSeconds && st.Key < kindSpan*kindLong-maxSeconds
+}
+
+func isLong(st *Standing) bool { return st.Key >= kindSpan*kindLong-maxSeconds }
+
+// shortOnes are the short jobs that run, of a priority and below. Those above it come again
+// and again, whatever is kept for it. One that has run for Short is not among them,
 // whatever is said of it: nobody knows when it ends.
-func (c *caravan) shortOnes(s *Situation, out []Standing) (list []*model.Job) {
+func (c *caravan) shortOnes(s *Situation, out []Standing, priority int) (list []*model.Job) {
 	for i := range s.Jobs {
 		e, st := &s.Jobs[i], &out[i]
-		if e.Running && e.Ran < c.Short && st.Class == classCalm && st.Key >= kindSpan*kindShort-maxSeconds && st.Key < kindSpan*kindLong-maxSeconds {
+		if e.Running && e.Priority <= priority && e.Ran < c.Short && st.Class == classCalm && isShort(st) {
 			list = append(list, e.Job)
 		}
 	}
 	return list
+}
+
+// heldForGood counts the GPUs of services that are never to give way.
+func (s *Situation) heldForGood() (gpus int) {
+	for i := range s.Jobs {
+		if e := &s.Jobs[i]; e.forGood() {
+			gpus += e.Held
+		}
+	}
+	return gpus
+}
+
+// forGood reports whether a job runs for as long as nobody stops it by hand.
+func (e *Entry) forGood() bool {
+	return e.Running && e.Job.Type == "service" && e.Job.Preempt == model.PreemptNever
 }
 
 func (s *Situation) canRun(j *model.Job) bool { return s.CanRun == nil || s.CanRun(j) }

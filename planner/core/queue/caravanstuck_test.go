@@ -33,17 +33,20 @@ func TestCaravanStuck(t *testing.T) {
 		never  bool
 		want   bool
 	}{
-		"first in line for 25 hours":       {want: true},
-		"for 23":                           {gang: func(e *Entry) { e.Job.Submitted, e.Rest = now.Add(-23*h), 23*h }},
-		"for 25, and a day and a half set": {policy: func(p *Policy) { p.Caravan.StuckAfter = 36 * h }},
-		"somebody older has begun since":   {older: []Entry{{Job: &model.Job{Submitted: now.Add(-50 * h)}, Running: true, Held: 1, Turn: 20 * h}}},
-		"somebody older runs for long":     {older: []Entry{{Job: &model.Job{Submitted: now.Add(-50 * h)}, Running: true, Held: 1, Turn: 40 * h}}},
-		"it ran 10 hours ago":              {gang: func(e *Entry) { e.Rest = 10 * h }},
-		"it has its turn":                  {gang: runs(5 * h), want: true},
-		"it has had its turn":              {gang: runs(7 * h)},
-		"it came to run soon":              {gang: func(e *Entry) { runs(h)(e); e.Job.Preempted = []model.Preempted{{At: now.Add(-3 * h)}} }},
-		"it can never run":                 {never: true},
-		"it wants more than there is":      {gang: func(e *Entry) { e.Asked = 9 }},
+		"first in line for 25 hours":        {want: true},
+		"for 23":                            {gang: func(e *Entry) { e.Job.Submitted, e.Rest = now.Add(-23*h), 23*h }},
+		"for 25, and a day and a half set":  {policy: func(p *Policy) { p.Caravan.StuckAfter = 36 * h }},
+		"somebody older has begun since":    {older: []Entry{{Job: &model.Job{Submitted: now.Add(-50 * h)}, Running: true, Held: 1, Turn: 20 * h}}},
+		"somebody older runs for long":      {older: []Entry{{Job: &model.Job{Submitted: now.Add(-50 * h)}, Running: true, Held: 1, Turn: 40 * h}}},
+		"an older one runs out of its turn": {older: []Entry{{Job: &model.Job{Submitted: now.Add(-50 * h)}, Running: true, Held: 8, Turn: 40 * h, Left: Estimate{Known: true, Total: 90 * h, Left: 50 * h}}}, want: true},
+		"and has begun since":               {older: []Entry{{Job: &model.Job{Submitted: now.Add(-50 * h)}, Running: true, Held: 8, Turn: 20 * h, Left: Estimate{Known: true, Total: 90 * h, Left: 70 * h}}}},
+		"a service is never to give way":    {older: []Entry{{Job: &model.Job{Type: "service", Preempt: model.PreemptNever, Submitted: now.Add(-50 * h)}, Running: true, Held: 1, Turn: 40 * h}}},
+		"it ran 10 hours ago":               {gang: func(e *Entry) { e.Rest = 10 * h }},
+		"it has its turn":                   {gang: runs(5 * h), want: true},
+		"it has had its turn":               {gang: runs(7 * h)},
+		"it came to run soon":               {gang: func(e *Entry) { runs(h)(e); e.Job.Preempted = []model.Preempted{{At: now.Add(-3 * h)}} }},
+		"it can never run":                  {never: true},
+		"it wants more than there is":       {gang: func(e *Entry) { e.Asked = 9 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := gang(func(*Entry) {})
@@ -128,5 +131,39 @@ func TestCaravanLetThrough(t *testing.T) {
 	fits, s.Jobs[0].Rest, s.Jobs[1].Rest = true, 11*h, 11*h
 	if got := stand(s); got[0].Key <= got[4].Key {
 		t.Errorf("after 11 hours: %+v", got)
+	}
+}
+
+// A short gang of a whole node is passed by shorter jobs for a day where nobody gives way, and
+// by those of a higher priority for as long as they come.
+func TestCaravanLetThroughShort(t *testing.T) {
+	now := start.Add(100 * h)
+	for name, tc := range map[string]struct {
+		waited   time.Duration
+		gpus     int
+		priority int
+		older    []Entry
+		want     bool
+	}{
+		"after 25 hours":                      {waited: 25 * h, gpus: 8, want: true},
+		"after 23":                            {waited: 23 * h, gpus: 8},
+		"less than a node":                    {waited: 25 * h, gpus: 7},
+		"somebody older has begun since":      {waited: 25 * h, gpus: 8, older: []Entry{{Job: &model.Job{Submitted: now.Add(-30 * h)}, Running: true, Held: 1, Turn: 20 * h}}},
+		"who is in its way goes before it":    {waited: 25 * h, gpus: 8, priority: 60},
+		"somebody older was placed and waits": {waited: 25 * h, gpus: 8, older: []Entry{{Job: &model.Job{Submitted: now.Add(-30 * h)}, Waiting: true, Asked: 1, Rest: h, Left: Estimate{Known: true, Total: h, Left: h}}}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hour := Estimate{Known: true, Total: h, Left: h}
+			s := Situation{Now: now, GPUs: 8, NodeGPUs: 8, Jobs: append(slices.Clone(tc.older),
+				Entry{Job: &model.Job{ID: "gang", Submitted: now.Add(-tc.waited)}, Waiting: true, Asked: tc.gpus, Rest: tc.waited, Waited: tc.waited, Left: Estimate{Known: true, Total: 3 * h, Left: 3 * h}},
+				Entry{Job: &model.Job{ID: "runs", Submitted: now.Add(-h)}, Priority: tc.priority, Running: true, Held: 1, Asked: 1, Turn: h / 2, Ran: h / 2, Left: hour},
+				Entry{Job: &model.Job{ID: "new", Submitted: now}, Waiting: true, Asked: 1, Left: hour})}
+			s.FitsWithout = func(_ *model.Job, gone []*model.Job) bool { return len(gone) > 0 }
+			at := len(tc.older)
+			got := Policy{Order: OrderCaravan}.Discipline().Stand(s)
+			if passed := got[at].Key < got[at+2].Key; passed != tc.want {
+				t.Errorf("the gang %+v, a new one %+v: want it first %t", got[at], got[at+2], tc.want)
+			}
+		})
 	}
 }

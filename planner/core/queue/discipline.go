@@ -45,8 +45,9 @@ type Situation struct {
 	Told *[]Promise
 	// Memory is a list whose memory may be used for the answer.
 	Memory []Standing
-	// CanRun reports whether a job that waits could run if nobody else did, and FitsWithout
-	// whether it would have a place now if some did not; nil: each can.
+	// CanRun reports whether a job that waits could run if nobody else did but who never
+	// gives way and has no end, and FitsWithout whether it would have a place now if some
+	// did not; nil: each can.
 	CanRun      func(*model.Job) bool
 	FitsWithout func(j *model.Job, gone []*model.Job) bool
 	// Said is what was said of jobs before, so that the same need not be put into
