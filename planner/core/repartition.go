@@ -263,13 +263,31 @@ func (d *divider) restore(before divider) {
 }
 
 // divide has instances made for a group's members, as many as are lacking; false if
-// there are too few GPUs for that.
+// there are too few GPUs for that. A GPU of which it would use some instances as they are
+// may have room for all that it lacks if it is divided otherwise.
 func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
 	if a.count > 1 {
 		return false // they would have to be on one node; that is left to people
 	}
-	lacking := len(g.indexes[part])
-	lacking -= d.takeFree(g, part, lacking)
+	state := d.views[viewNow].State
+	before, mark, serving, claims := d.keep(), state.Mark(), d.serving, d.claims
+	wanted := len(g.indexes[part])
+	free := d.takeFree(g, part, wanted)
+	if d.makeInstances(j, g, part, a, wanted-free) == 0 {
+		return true
+	}
+	if free == 0 || !d.turn {
+		return false
+	}
+	d.restore(before)
+	state.Revert(mark)
+	d.serving, d.claims = serving, claims
+	lacking := d.makeInstances(j, g, part, a, wanted)
+	return d.takeFree(g, part, lacking) == lacking
+}
+
+// makeInstances has so many more instances made, and returns how many are lacking then.
+func (d *divider) makeInstances(j *model.Job, g *gang, part int, a asked, lacking int) int {
 	lacking -= d.takeSpare(j, g, part, a, lacking)
 	for lacking > 0 {
 		made := d.extend(j, g, part, a)
@@ -281,7 +299,7 @@ func (d *divider) divide(j *model.Job, g *gang, part int, a asked) bool {
 		}
 		lacking -= made
 	}
-	return lacking == 0
+	return lacking
 }
 
 // takeFree takes up to n instances that are there and free, and returns how many.

@@ -109,6 +109,12 @@ func TestRepartition(t *testing.T) {
 		},
 		"a whole GPU is not divided for who takes one": {cluster: `n1 . .`, jobs: `a 3x1`},
 		"as many as are lacking":                       {cluster: "n1 1g.10gb+1g.10gb# .\nn2 .", jobs: `a 2x1g.10gb gang`, want: []string{"n1.1 from one to 7 × 1g.10gb for a"}},
+		"one of which it could use a part, where that is too little": {
+			cluster: "n1 1g.10gb+1g.10gb+2g.20gb\nn2 #", jobs: "a 2x2g.20gb gang\nb 1x1", want: []string{"n1.0 from 2g.20gb, 2 × 1g.10gb to 3 × 2g.20gb for a"},
+		},
+		"with a part of one in use": {
+			cluster: "n1 1g.10gb+1g.10gb+2g.20gb 1g.10gb+1g.10gb#+2g.20gb", jobs: "a 4x2g.20gb gang\nb 1x1", want: []string{"n1.0 from 2g.20gb, 2 × 1g.10gb to 3 × 2g.20gb for a"},
+		},
 		"beside those that are divided, for less is stranded": {
 			cluster: "n1 . . . .\nn2 . 3g.40gb#+3g.40gb#", jobs: `a 1x3g.40gb`, want: []string{"n2.0 from one to 2 × 3g.40gb for a"},
 		},
