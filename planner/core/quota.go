@@ -177,11 +177,14 @@ func (c *cycle) ask(t *turn, g *gang, stage int) (r place.Result, a answer) {
 		return r, askYes
 	}
 	want := c.demand(g)
-	if c.ledger.Class(t.home, want) > stage {
-		return place.Result{}, askLater
-	}
-	if g.refused = c.ledger.Check(t.home, want, t.never()); g.refused != nil {
+	g.refused = c.ledger.Check(t.home, want, t.never())
+	switch {
+	case g.refused != nil:
+		// Later it would be refused too, and others of its queue would have taken by then
+		// what they have a right to sooner, since they are smaller.
 		return place.Result{}, askNo
+	case c.ledger.Class(t.home, want) > stage:
+		return place.Result{}, askLater
 	}
 	return c.askModels(t, g, stage)
 }

@@ -54,6 +54,13 @@ func TestQuota(t *testing.T) {
 			want:   []string{"a1 placed", "a2 placed 2", "a3 quota", "a4 quota"},
 			reason: "needs 1 member with 1 GPU; queue a uses 4 of 4 GPUs guaranteed, borrows 2 of 3, and 2 are kept for jobs ahead; the job needs 1; it can start when 2 are given back",
 		},
+		"no smaller one passes who waits for what its queue has": {
+			cluster: `b r n ............`, jobs: "a1 1x2\na2 2x4\na3 1x1",
+			queues: []model.Queue{{Path: "a", Guarantee: gpusOf(9), Borrow: gpusOf(0)}},
+			in:     map[string]string{"a1": "a", "a2": "a", "a3": "a"},
+			want:   []string{"a1 placed", "a2 quota", "a3 quota"},
+			reason: "needs 1 member with 1 GPU; queue a uses 2 of 9 GPUs guaranteed, borrows 0 of 0, and 8 are kept for jobs ahead; the job needs 1; it can start when 2 are given back",
+		},
 		"best effort keeps nothing": {
 			cluster: `b r n ........`, jobs: "a1 1x4\na2 1x2\na3 1x2\na4 1x1",
 			queues: []model.Queue{{Path: "a", Guarantee: gpusOf(4), Borrow: gpusOf(3)}},
