@@ -95,10 +95,10 @@ pool "eu" {
 		a, err := second.client.Burst(t.Context())
 		return err == nil && a.Pools[0].Wanted == 0 && a.Pools[0].BlockedUntil != nil && a.Pools[0].BlockedUntil.After(time.Now())
 	})
-	e, err := second.client.Explain(t.Context(), "default", "j")
-	if err != nil || !strings.Contains(e.Reason, "quota: 16 of 16 in use") {
-		t.Errorf("reason = %q, %v", e.Reason, err)
-	}
+	eventually(t, "the gang is told why", func() bool {
+		e, err := second.client.Explain(t.Context(), "default", "j")
+		return err == nil && strings.Contains(e.Reason, "quota: 16 of 16 in use")
+	})
 	resp, err := http.Get(second.daemon.Address() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
