@@ -112,7 +112,7 @@ func TestInstancesInTurn(t *testing.T) {
 		"none for who never fits":              {cluster: `n1 .`, jobs: "m 8x1g.10gb gang\nw 1x1", policy: fifo, want: []string{"m waits", "w on n1.0"}},
 		"none where the plugin divides none":   {cluster: `-n1 .`, jobs: "m 1x1g.10gb\nw 1x1", policy: fifo, want: []string{"m waits", "w on n1.0"}},
 		"none beyond the queue's limit": {
-			cluster: `n1 .`, jobs: "m 1x1g.10gb\nw 1x1", policy: fifo, want: []string{"w on n1.0", "m waits"},
+			cluster: `n1 .`, jobs: "m 1x1g.10gb\nw 1x1", policy: fifo, want: []string{"m waits", "w on n1.0"},
 			set: func(s *model.Snapshot) {
 				s.Queues = []model.Queue{{Path: "a", Borrow: gpusOf(0)}, {Path: "b", Guarantee: gpusOf(1)}}
 				inQueues(s, map[string]string{"m": "a", "w": "b"})
