@@ -68,8 +68,8 @@ func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 		if k, ok := c.reserve(j, g); ok {
 			if overdue && !k.divides {
 				nodes := k.nodes
-				if clear := c.clearing[keyOf(j)]; clear != nil {
-					nodes = clear
+				if soon := c.clearing[keyOf(j)]; soon != nil {
+					nodes = soon
 				}
 				c.drain(j, g, nodes)
 			}

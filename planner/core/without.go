@@ -85,7 +85,7 @@ func (c *cycle) fitsWithout(j *model.Job, gone []*model.Job) bool {
 		for i := range r.Placed {
 			nodes = append(nodes, r.Placed[i].Node)
 		}
-		c.clearing[keyOf(j)] = slices.Compact(sortedNodes(nodes))
+		c.clearing[keyOf(j)] = sortedNodes(nodes)
 		return true
 	}
 	return false
