@@ -111,15 +111,33 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	if len(fit) == 0 {
-		rec := j.next("it does not fit: " + why)
-		keepPromise(rec, a.promise, a.round)
-		j.count(rec)
-		rec.Moving = nil // it takes its turn as others do
-		if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
+		if err := a.executor.put(ctx, a.misfit(why), a.round.view.Taken); err != nil {
 			return false, err
 		}
 		return true, fmt.Errorf("admit job %q: %w: %s", j.m.ID, ErrNoFit, why)
 	}
+	rec := a.admitted(fit)
+	if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
+		return false, err
+	}
+	rewrite.Note(pinned, "Caravan: "+a.decision.Reason, j.link())
+	err = a.executor.register(ctx, j.m.Namespace, pinned, deref(j.cur.JobModifyIndex), rec.Source)
+	a.executor.note(j.key(), deref(j.cur.JobModifyIndex), a.round.view.Taken, err)
+	return true, err
+}
+
+// misfit is the record of a job that Nomad has no room for, for a reason.
+func (a *admission) misfit(why string) *record.Record {
+	rec := a.job.next("it does not fit: " + why)
+	keepPromise(rec, a.promise, a.round)
+	a.job.count(rec)
+	rec.Moving = nil // it takes its turn as others do
+	return rec
+}
+
+// admitted is the record of a job with the members that fit.
+func (a *admission) admitted(fit []model.Member) *record.Record {
+	j := a.job
 	rec := j.next(a.decision.Reason)
 	keepPromise(rec, a.promise, a.round)
 	rec.Phase, rec.PlacedHash, rec.Unpinned = record.PhaseAdmitted, rec.SpecHash, false
@@ -151,13 +169,7 @@ func (a *admission) admit(ctx context.Context) (changed bool, err error) {
 	if a.decision.Forgets {
 		rec.Service.Forget()
 	}
-	if err := a.executor.put(ctx, rec, a.round.view.Taken); err != nil {
-		return false, err
-	}
-	rewrite.Note(pinned, "Caravan: "+a.decision.Reason, j.link())
-	err = a.executor.register(ctx, j.m.Namespace, pinned, deref(j.cur.JobModifyIndex), rec.Source)
-	a.executor.note(j.key(), deref(j.cur.JobModifyIndex), a.round.view.Taken, err)
-	return true, err
+	return rec
 }
 
 // newMembers are the decision's members that are not in force yet.

@@ -128,16 +128,8 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	put.RetryAfter = time.Time{}
 	put.Growth = put.Growth.Without(func(group string) bool { return groups[group] })
 	put.WithoutSizes(func(group string) bool { return groups[group] })
-	gaveUp := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		if !groups[name] {
-			continue
-		}
-		if why := j.groupThrough(put, name, bad); why != "" {
-			gaveUp[name] = true
-			reason += "; " + why
-		}
-	}
+	gaveUp, whys := j.groupsThrough(put, groups, bad)
+	reason += whys
 	if worst(bad) == blamePlacement || worst(bad) == blameMember && j.m.Model.Gang == model.GangNone {
 		j.count(put)
 	}
@@ -177,6 +169,22 @@ func (j *job) trim(bad []trouble, before string) *Step {
 	step.Register, step.Index, step.Source = pinned, deref(j.cur.JobModifyIndex), j.rec.Source
 	step.Stop = j.stoppable(func(a *api.AllocationListStub) bool { return !running[a.ID] })
 	return step
+}
+
+// groupsThrough says which of the groups are not placed again, and why, as it is
+// told after other reasons.
+func (j *job) groupsThrough(rec *record.Record, groups map[string]bool, bad []trouble) (gaveUp map[string]bool, whys string) {
+	gaveUp = map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		if !groups[name] {
+			continue
+		}
+		if why := j.groupThrough(rec, name, bad); why != "" {
+			gaveUp[name] = true
+			whys += "; " + why
+		}
+	}
+	return gaveUp, whys
 }
 
 // groupThrough says why a group that is a gang of its own is not placed again:

@@ -54,80 +54,95 @@ func (e *Executor) Due() time.Time { return e.checker.Due() }
 // the next look. It returns one result for each thing that was tried.
 func (e *Executor) Execute(ctx context.Context, v *observe.View, plan *model.Plan) []Result {
 	steps := e.checker.Check(v)
-	results := e.Run(ctx, v, steps)
-	touched := map[key]bool{}
-	for i, step := range steps {
-		if step.Register != nil || len(step.Stop) > 0 || step.Forget != nil || results[i].Err != nil {
-			touched[key{step.Namespace, step.Job}] = true
-		} else if step.Put != nil {
-			// Only remembered: the decision on the job still holds.
-			if m, ok := v.Job(step.Namespace, step.Job); !ok || m.Record != nil {
-				touched[key{step.Namespace, step.Job}] = true
-			}
-		}
-	}
+	x := &execution{Executor: e, touched: map[key]bool{}, newRecords: map[key]*record.Record{}, results: e.Run(ctx, v, steps)}
 	if plan == nil {
-		return results
+		return x.results
 	}
-	newRecords := map[key]*record.Record{}
-	for _, step := range steps {
-		if step.Put != nil {
-			newRecords[key{step.Namespace, step.Job}] = step.Put
-		}
-	}
-	r, promises := newRound(e.checker, v), byJob(plan.Promises)
+	x.round = newRound(e.checker, v)
+	x.noteSteps(v, steps)
 	for _, p := range plan.Preemptions {
-		k := key{cmp.Or(p.Namespace, api.DefaultNamespace), p.Job}
-		if touched[k] || halted(results) {
-			continue
-		}
-		if result := e.giveWay(ctx, r, p); result != nil {
-			touched[k] = true
-			results = append(results, *result)
+		k := keyOf(p.Namespace, p.Job)
+		if x.try(k, func() *Result { return e.giveWay(ctx, x.round, p) }) {
+			x.touched[k] = true // even if it failed
 		}
 	}
+	promises := byJob(plan.Promises)
 	for _, d := range plan.Decisions {
-		k := key{d.Namespace, d.Job}
-		if k.namespace == "" {
-			k.namespace = api.DefaultNamespace
-		}
-		job, canaries := observe.CanaryOf(k.job)
-		k.job = job
-		if d.Action != model.ActionAdmit || touched[k] || halted(results) {
-			continue
-		}
-		a := &admission{executor: e, round: r, decision: d, record: newRecords[k], promise: promises[k]}
-		run := a.run
-		if canaries {
-			run = a.runCanaries
-		}
-		if result := run(ctx, k); result != nil {
-			touched[k] = result.Changed
-			results = append(results, *result)
+		if d.Action == model.ActionAdmit {
+			x.admit(ctx, d, promises)
 		}
 	}
 	for i := range plan.Resizes {
 		size := &plan.Resizes[i]
-		k := key{cmp.Or(size.Namespace, api.DefaultNamespace), size.Job}
-		if touched[k] || halted(results) {
-			continue
-		}
-		if result := e.size(ctx, r, size); result != nil {
-			touched[k] = result.Changed
-			results = append(results, *result)
-		}
+		x.try(keyOf(size.Namespace, size.Job), func() *Result { return e.size(ctx, x.round, size) })
 	}
-	for i := range plan.Promises {
+	for i := range plan.Promises { // those that are not tried are made again in the next plan
 		p := &plan.Promises[i]
-		k := key{cmp.Or(p.Namespace, api.DefaultNamespace), p.Job}
-		if touched[k] || halted(results) {
-			continue // made again in the next plan
+		k := keyOf(p.Namespace, p.Job)
+		x.try(k, func() *Result { return e.promise(ctx, x.round, k, p, x.newRecords[k]) })
+	}
+	return x.results
+}
+
+// execution is one call of Execute.
+type execution struct {
+	*Executor
+	round *round
+	// touched are the jobs that something was done to since the look, newRecords
+	// what steps have written down for jobs.
+	touched    map[key]bool
+	newRecords map[key]*record.Record
+	results    []Result
+}
+
+// noteSteps takes in what the Checker's steps were, the first of the results.
+func (x *execution) noteSteps(v *observe.View, steps []Step) {
+	for i, step := range steps {
+		k := key{step.Namespace, step.Job}
+		if step.Register != nil || len(step.Stop) > 0 || step.Forget != nil || x.results[i].Err != nil {
+			x.touched[k] = true
+		} else if step.Put != nil {
+			// Only remembered: the decision on the job still holds.
+			if m, ok := v.Job(step.Namespace, step.Job); !ok || m.Record != nil {
+				x.touched[k] = true
+			}
 		}
-		if result := e.promise(ctx, r, k, p, newRecords[k]); result != nil {
-			results = append(results, *result)
+		if step.Put != nil {
+			x.newRecords[k] = step.Put
 		}
 	}
-	return results
+}
+
+// try does something for a job, unless it has been changed since the look or
+// nothing more can be done, and says whether it was tried.
+func (x *execution) try(k key, do func() *Result) bool {
+	if x.touched[k] || halted(x.results) {
+		return false
+	}
+	result := do()
+	if result == nil {
+		return false
+	}
+	x.touched[k] = result.Changed
+	x.results = append(x.results, *result)
+	return true
+}
+
+// admit carries out an admission, of a job or of its canaries.
+func (x *execution) admit(ctx context.Context, d model.Decision, promises map[key]*model.Promise) {
+	job, canaries := observe.CanaryOf(d.Job)
+	k := keyOf(d.Namespace, job)
+	a := &admission{executor: x.Executor, round: x.round, decision: d, record: x.newRecords[k], promise: promises[k]}
+	run := a.run
+	if canaries {
+		run = a.runCanaries
+	}
+	x.try(k, func() *Result { return run(ctx, k) })
+}
+
+// keyOf is a job's key, as a plan names jobs.
+func keyOf(namespace, job string) key {
+	return key{cmp.Or(namespace, api.DefaultNamespace), job}
 }
 
 func halted(results []Result) bool {

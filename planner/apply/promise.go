@@ -1,11 +1,8 @@
 package apply
 
 import (
-	"cmp"
 	"context"
 	"slices"
-
-	"github.com/hashicorp/nomad/api"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/record"
@@ -19,7 +16,7 @@ import (
 func byJob(list []model.Promise) map[key]*model.Promise {
 	out := map[key]*model.Promise{}
 	for i := range list {
-		out[key{cmp.Or(list[i].Namespace, api.DefaultNamespace), list[i].Job}] = &list[i]
+		out[keyOf(list[i].Namespace, list[i].Job)] = &list[i]
 	}
 	return out
 }

@@ -159,10 +159,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	defer d.acting.Unlock()
 	began := time.Now()
 	if _, leading := d.leads(ctx); leading {
-		if err := d.loadSettings(ctx); err != nil {
-			return outcome{}, err
-		}
-		if err := errors.Join(d.queues.load(ctx), d.learner.load(ctx), d.bursts.load(ctx)); err != nil {
+		if err := d.loadKept(ctx); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -176,32 +173,12 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	}
 	gangs := d.updateBarrier(ctx, term, v)
 	if !leading {
-		d.queues.forget()
-		d.speeds.forget()
-		d.sharing.forget()
-		d.learner.forget()
-		d.settings.forget()
-		d.keeper.forget()
-		d.divisions.forget()
-		d.bursts.forget()
+		d.forgetKept()
 		d.metrics.leader.Set(0)
 		return outcome{}, nil
 	}
 	d.metrics.leader.Set(1)
-	works := d.barrier.Works()
-	unlearned := errors.Join(d.speeds.load(ctx), d.sharing.load(ctx)) // without it decisions are as good as they were
-	if worked := d.speeds.learn(withWork(v, works), works, d.now()); worked != v {
-		v = worked
-		d.view.Store(v)
-	}
-	if learned := d.sharing.learn(v, d.now()); learned != v {
-		v = learned
-		d.view.Store(v)
-	}
-	if marked := d.divisions.mark(v); marked != v {
-		v = marked
-		d.view.Store(v)
-	}
+	v, unlearned := d.learn(ctx, v)
 	deciding := time.Now()
 	plan, err := d.decideOn(v, v.Snapshot)
 	d.metrics.decideSeconds.Observe(time.Since(deciding).Seconds())
@@ -210,17 +187,7 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	}
 	out := outcome{plan: plan}
 	if !d.cfg.ObserveOnly {
-		out = d.carry.Execute(term, v, plan)
-		d.divisions.want(v, plan.Repartitions, d.now())
-		for _, p := range plan.Repartitions {
-			d.log.Info("divides a GPU", "node", p.Node, "gpu", p.GPU, "for", p.For.ID, "reason", p.Reason)
-		}
-	}
-	if !d.cfg.ObserveOnly {
-		unlearned = errors.Join(unlearned, d.speeds.save(ctx, d.now()), d.sharing.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
-	}
-	if !d.cfg.ObserveOnly && v.Blind() == "" {
-		out.trouble = errors.Join(out.trouble, d.bursts.carry(term, v, plan, v.Taken))
+		out = d.carryOut(ctx, term, v, plan)
 	}
 	d.metrics.burst(&v.Snapshot.Burst, plan.Demand, d.bursts.doubts())
 	d.queues.noteApart(plan.Reservations)
@@ -234,6 +201,55 @@ func (d *Daemon) cycle(ctx context.Context) (outcome, error) {
 	d.remember(v, out)
 	d.metrics.cycleSeconds.Observe(time.Since(began).Seconds())
 	return out, nil
+}
+
+// loadKept reads what is kept in Nomad and decided with, once in a term.
+func (d *Daemon) loadKept(ctx context.Context) error {
+	if err := d.loadSettings(ctx); err != nil {
+		return err
+	}
+	return errors.Join(d.queues.load(ctx), d.learner.load(ctx), d.bursts.load(ctx))
+}
+
+// forgetKept forgets what only a planner that leads may go by: another one
+// writes it now.
+func (d *Daemon) forgetKept() {
+	d.queues.forget()
+	d.speeds.forget()
+	d.sharing.forget()
+	d.learner.forget()
+	d.settings.forget()
+	d.keeper.forget()
+	d.divisions.forget()
+	d.bursts.forget()
+}
+
+// learn returns the view with what is known of how jobs work and share GPUs, and
+// of GPUs that are being divided. Without what cannot be read, which the error
+// says, decisions are as good as they were.
+func (d *Daemon) learn(ctx context.Context, v *observe.View) (*observe.View, error) {
+	works := d.barrier.Works()
+	err := errors.Join(d.speeds.load(ctx), d.sharing.load(ctx))
+	learned := d.speeds.learn(withWork(v, works), works, d.now())
+	learned = d.divisions.mark(d.sharing.learn(learned, d.now()))
+	if learned != v {
+		d.view.Store(learned)
+	}
+	return learned, err
+}
+
+// carryOut does what the plan says, and saves what was learned.
+func (d *Daemon) carryOut(ctx, term context.Context, v *observe.View, plan *model.Plan) outcome {
+	out := d.carry.Execute(term, v, plan)
+	d.divisions.want(v, plan.Repartitions, d.now())
+	for _, p := range plan.Repartitions {
+		d.log.Info("divides a GPU", "node", p.Node, "gpu", p.GPU, "for", p.For.ID, "reason", p.Reason)
+	}
+	out.trouble = errors.Join(out.trouble, d.speeds.save(ctx, d.now()), d.sharing.save(ctx, d.now()), d.learner.save(ctx, v.Taken))
+	if v.Blind() == "" {
+		out.trouble = errors.Join(out.trouble, d.bursts.carry(term, v, plan, v.Taken))
+	}
+	return out
 }
 
 func (d *Daemon) refresh(ctx context.Context) (*observe.View, error) {
