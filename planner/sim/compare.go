@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -143,6 +144,9 @@ type Comparison struct {
 	// Workers is how many runs are played at once; 0 is as many as there are
 	// processors.
 	Workers int
+	// Brief says of which seeds the outcomes are no more than what keeps jobs waiting for
+	// ever: all else of a run takes memory until the last has ended. nil: of none.
+	Brief func(seed int) bool
 	// Log is asked for a run's log of events; nil: none is kept.
 	Log func(policy string, seed int) func(Event)
 	// Progress is told of every so many jobs that are done, in all runs together.
@@ -209,8 +213,11 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 // Total is how many jobs are played in all runs.
 func (c *Comparison) Total() int { return len(c.Jobs) * len(c.Policies) * c.Seeds }
 
-// validate reports every fault.
-func (c *Comparison) validate() error {
+// MaxSeeds bounds Seeds.
+const MaxSeeds = 1000
+
+// Validate reports every fault of what is to be played, whatever the jobs are.
+func (c *Comparison) Validate() error {
 	var faults []string
 	if len(c.Policies) == 0 {
 		faults = append(faults, "no policy: want one of "+strings.Join(Policies(), ", "))
@@ -227,8 +234,8 @@ func (c *Comparison) validate() error {
 			faults = append(faults, strings.TrimPrefix(err.Error(), ErrSetup.Error()+": "))
 		}
 	}
-	if c.Seeds < 1 {
-		faults = append(faults, fmt.Sprintf("seeds %d: want 1 or more", c.Seeds))
+	if c.Seeds < 1 || c.Seeds > MaxSeeds {
+		faults = append(faults, fmt.Sprintf("seeds %d: want 1 to %d", c.Seeds, MaxSeeds))
 	}
 	if !(c.Load >= trace.MinLoad && c.Load <= trace.MaxLoad) {
 		faults = append(faults, fmt.Sprintf("load %g: want %g to %g", c.Load, trace.MinLoad, trace.MaxLoad))
@@ -267,60 +274,80 @@ func (c *Comparison) validate() error {
 }
 
 // Run plays all runs, several at once. The results are by seed, then in the order
-// of the policies.
+// of the policies. The jobs of a seed are made when its turn comes, so that those of all
+// seeds are never in memory together.
 func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
-	prepared, err := c.prepareAll()
-	if err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	results := make([]Result, c.Seeds*len(c.Policies))
 	var finished atomic.Int64
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	workers := c.Workers
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	g.SetLimit(workers)
-	for seed := range c.Seeds {
-		for k, policy := range c.Policies {
-			g.Go(func() error {
-				out, err := c.one(ctx, policy, seed+1, prepared[seed*len(c.Policies)+k], &finished)
-				if err != nil {
-					return fmt.Errorf("%s, seed %d: %w", policy, seed+1, err)
-				}
-				results[seed*len(c.Policies)+k] = Result{policy, seed + 1, out.Metrics(), out}
-				return nil
-			})
-		}
+	var err error
+	for seed := 1; seed <= c.Seeds && err == nil; seed++ {
+		err = c.play(ctx, g, seed, results[(seed-1)*len(c.Policies):], &finished)
 	}
-	if err := g.Wait(); err != nil {
+	if err != nil {
+		stop()
+	}
+	if failed := g.Wait(); failed != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		err = failed // what came first, and not that all others were stopped for it
+	}
+	if err != nil {
 		return nil, err
 	}
 	return results, nil
 }
 
-// prepareAll makes the jobs of all runs, those of variants only once.
-func (c *Comparison) prepareAll() ([]*Prepared, error) {
+// play begins the runs of a seed.
+func (c *Comparison) play(ctx context.Context, g *errgroup.Group, seed int, results []Result, finished *atomic.Int64) error {
+	prepared, err := c.prepareRows(ctx, seed)
+	if err != nil {
+		return err
+	}
+	for k, policy := range c.Policies {
+		g.Go(func() error {
+			out, err := c.one(ctx, policy, seed, prepared[k], finished)
+			if err != nil {
+				return fmt.Errorf("%s, seed %d: %w", policy, seed, err)
+			}
+			results[k] = Result{Policy: policy, Seed: seed, Metrics: out.Metrics(), Outcome: out}
+			if c.Brief != nil && c.Brief(seed) {
+				results[k].Outcome = out.brief()
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// prepareRows makes the jobs of all rows in a seed, those of variants only once.
+func (c *Comparison) prepareRows(ctx context.Context, seed int) ([]*Prepared, error) {
 	var out []*Prepared
-	for seed := range c.Seeds {
-		made := map[variant]*Prepared{}
-		for _, row := range c.Policies {
-			_, v, err := c.variantOf(row)
+	made := map[variant]*Prepared{}
+	for _, row := range c.Policies {
+		_, v, err := c.variantOf(row)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if made[v] == nil {
+			p, err := c.prepare(seed, v)
 			if err != nil {
 				return nil, err
 			}
-			if made[v] == nil {
-				p, err := c.prepare(seed+1, v)
-				if err != nil {
-					return nil, err
-				}
-				made[v] = &p
-			}
-			out = append(out, made[v])
+			made[v] = &p
 		}
+		out = append(out, made[v])
 	}
 	return out, nil
 }

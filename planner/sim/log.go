@@ -144,12 +144,15 @@ func NewLogger(w io.Writer) *Logger {
 	return &Logger{w: b, enc: json.NewEncoder(b)}
 }
 
-// Log writes an event; the first error is kept for Close.
+// Log writes an event; the first error is kept for Err and Close.
 func (l *Logger) Log(e Event) {
 	if l.err == nil {
 		l.err = l.enc.Encode(e)
 	}
 }
+
+// Err is the first error of Log.
+func (l *Logger) Err() error { return l.err }
 
 // Close writes what is left.
 func (l *Logger) Close() error {

@@ -126,6 +126,9 @@ type Unfinished struct {
 // they run on bought nodes only, and nothing is bought for them.
 func (o *Outcome) Unfinished() []Unfinished { return o.unfinished }
 
+// brief is what is left of it where nobody draws it.
+func (o *Outcome) brief() *Outcome { return &Outcome{unfinished: o.unfinished} }
+
 // cohort are the jobs whose completion times count: those submitted in the
 // middle half of [0, T], when the cluster is neither filling nor draining.
 func (o *Outcome) cohort() []*job {

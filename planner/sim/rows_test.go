@@ -96,14 +96,14 @@ func TestVariants(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Comparison{Cluster: cluster, Jobs: jobs, Policies: []string{"sjf", "sjf@oracle", "sjf@no-estimates", "sjf@elastic100@oracle"}, Load: 1, Seeds: 2, Sigma: 1}
-	prepared, err := c.prepareAll()
+	prepared, err := c.prepareRows(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k, row := range c.Policies {
-		p := prepared[len(c.Policies)+k] // of the second seed
+		p := prepared[k]
 		switch exact := p.Estimates != nil && p.Estimates[3] == p.Jobs[3].Duration; {
-		case p.Jobs[3].Submit != prepared[len(c.Policies)].Jobs[3].Submit:
+		case p.Jobs[3].Submit != prepared[0].Jobs[3].Submit:
 			t.Errorf("%s: another submission", row)
 		case (p.Estimates == nil) != (k == 2) || exact != (k == 1 || k == 3):
 			t.Errorf("%s: estimates %v", row, p.Estimates)

@@ -16,6 +16,7 @@ import (
 	"strconv"
 
 	"github.com/caravan-sched/caravan/planner/sim"
+	"github.com/caravan-sched/caravan/planner/sim/wholefile"
 )
 
 // Input is what is reported on.
@@ -114,10 +115,14 @@ func Write(dir string, in Input) error {
 	if err := t.Execute(&b, p); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "index.html"), b.Bytes(), 0o644); err != nil {
+	// The page is last: who sees it has all of its data.
+	if err := writeData(dir, in); err != nil {
+		return err
+	}
+	if err := wholefile.Write(filepath.Join(dir, "index.html"), b.Bytes()); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	return writeData(dir, in)
+	return nil
 }
 
 // first is a policy's run with the first seed.
@@ -172,7 +177,7 @@ func writeCSV(dir, name string, header []string, rows [][]string) error {
 	if err := w.WriteAll(append([][]string{header}, rows...)); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
+	if err := wholefile.Write(filepath.Join(dir, name), b.Bytes()); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
+	"github.com/caravan-sched/caravan/planner/sim/wholefile"
 )
 
 // Options say how a study is made.
@@ -225,11 +226,7 @@ func (o *Options) write(p *Played) error {
 	if err != nil {
 		return fmt.Errorf("write study: %w", err)
 	}
-	name := o.file(&p.Cell)
-	if err := os.WriteFile(name+".part", data, 0o644); err != nil {
-		return fmt.Errorf("write study: %w", err)
-	}
-	if err := os.Rename(name+".part", name); err != nil {
+	if err := wholefile.Write(o.file(&p.Cell), data); err != nil {
 		return fmt.Errorf("write study: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 			if cmd.Flags().Changed("estimate-sigma") {
 				f.sigmaSaid = &f.sim.sigma
 			}
-			return a.checkEvents(argv[0], &f)
+			return a.checkEvents(cmd.Context(), argv[0], &f)
 		},
 	}
 	f.sim.addCluster(cmd)
@@ -74,7 +75,7 @@ those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if a
 	return cmd
 }
 
-func (a *app) checkEvents(name string, f *auditFlags) error {
+func (a *app) checkEvents(ctx context.Context, name string, f *auditFlags) error {
 	run := saidRun{policy: f.policy, sigma: f.sigmaSaid}
 	var err error
 	if f.results != "" {
@@ -90,7 +91,11 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return err
 	}
 	if f.sim.trace.file != "" {
-		jobs, _, err := f.sim.trace.readAtMost(a.env, f.sim.maxJobs)
+		read, err := f.sim.trace.options()
+		if err != nil {
+			return err
+		}
+		jobs, _, err := f.sim.trace.readAtMost(ctx, a.env, read, f.sim.maxJobs)
 		if err != nil {
 			return err
 		}
@@ -103,9 +108,12 @@ func (a *app) checkEvents(name string, f *auditFlags) error {
 		return fmt.Errorf("read events: %w", err)
 	}
 	defer file.Close()
-	in.Events = file
+	in.Events = &interruptible{file, ctx}
 	out := audited{Differences: []audit.Difference{}}
 	if out.Report, err = audit.Check(in); err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("it was interrupted before the events were read to their end")
+		}
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if f.results != "" {

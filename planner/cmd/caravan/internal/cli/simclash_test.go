@@ -45,12 +45,8 @@ func TestFlagsThatOthersMakeVoid(t *testing.T) {
 				args = append([]string{"simulate"}, test.args...)
 			}
 			got := newFakePlanner(t).call(nil, "", args...)
-			want := CodeUsage
-			if name == "a policy twice" {
-				want = CodeFailure // as other faults of what is simulated
-			}
-			if got.code != want || got.out != "" {
-				t.Errorf("exit code %d, want %d:\n%s%s", got.code, want, got.out, got.errOut)
+			if got.code != CodeUsage || got.out != "" {
+				t.Errorf("exit code %d, want %d:\n%s%s", got.code, CodeUsage, got.out, got.errOut)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(got.errOut, want) {

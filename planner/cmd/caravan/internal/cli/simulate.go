@@ -5,23 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/caravan-sched/caravan/autoscaler/pool"
 	"github.com/caravan-sched/caravan/planner/cmd/caravan/internal/render"
-	"github.com/caravan-sched/caravan/planner/config"
-	"github.com/caravan-sched/caravan/planner/core"
-	"github.com/caravan-sched/caravan/planner/core/burst"
-	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/report"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
@@ -83,10 +75,10 @@ The same seed gives the same bytes, but for decide_mean_us and decide_event_us, 
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
 		Args:    args(0, 0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.clashes(cmd); err != nil {
-				return err
-			}
 			if f.study.compare {
+				if err := f.clashes(cmd); err != nil {
+					return err
+				}
 				return a.study(cmd.Context(), &f.study, f.workers)
 			}
 			return a.simulate(cmd, &f)
@@ -142,33 +134,13 @@ const pictured = 512
 
 func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	defer a.collectSeldom()()
-	jobs, kept, err := f.trace.readAtMost(a.env, f.maxJobs)
+	c, read, err := a.comparison(cmd, f)
 	if err != nil {
 		return err
 	}
-	c := sim.Comparison{
-		Jobs: jobs, Policies: f.policies, Load: f.load, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Elastic: f.elastic, Interval: f.interval,
-		Restart: sim.DefaultRestart, Failures: sim.Failures{PerNodeDay: f.perNodeDay, Repair: f.repairs}, Even: f.even, Workers: f.workers,
-		Divide: f.divide, Interference: f.interfere,
-	}
-	if len(f.oversubscribed) != 2 {
-		return usage("--oversubscription: %d numbers: want two, above racks and above blocks", len(f.oversubscribed))
-	}
-	if f.elasticSpeed != elasticLinear && f.elasticSpeed != elasticModel {
-		return usage("--elastic-speed %q: want %s or %s", f.elasticSpeed, elasticLinear, elasticModel)
-	}
-	c.ElasticModel = f.elasticSpeed == elasticModel
-	c.Oversubscription = sim.Oversubscription{Rack: f.oversubscribed[0], Block: f.oversubscribed[1]}
-	if c.Cluster, err = a.simCluster(f); err != nil {
-		return err
-	}
-	if err := f.partsClashes(cmd, &c.Cluster); err != nil {
-		return err
-	}
-	if err := a.ownPolicies(f, &c); err != nil {
-		return err
-	}
-	if err := a.simPools(f, &c); err != nil {
+	logs := newEventLogs(cmd.Context(), f)
+	defer logs.stop()
+	if err := logs.try(); err != nil {
 		return err
 	}
 	if f.report != "" {
@@ -178,19 +150,28 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 		}
 		c.Spans = min(c.Cluster.GPUs, pictured)
 	}
-	logs := eventLogs{name: f.events, several: f.seeds*len(f.policies) > 1}
+	var kept trace.Kept
+	if c.Jobs, kept, err = f.trace.readAtMost(cmd.Context(), a.env, read, f.maxJobs); err != nil {
+		return err
+	}
+	if err := f.elasticClash(c.Jobs); err != nil {
+		return err
+	}
+	out := simulated{Setup: f.setup(&c, kept)}
+	if err := a.prepared(cmd.Context(), &c, &out.Setup); err != nil {
+		return simulationFailed(err)
+	}
+	// A report draws the first seed.
+	c.Brief = func(seed int) bool { return f.report == "" || seed > 1 }
 	if f.events != "" {
 		c.Log = logs.open
 	}
-	results, err := a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(cmd.Context()) })
-	if err := errors.Join(err, logs.close()); err != nil {
+	out.Results, err = a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(logs.ctx) })
+	if err := logs.close(err); err != nil {
 		return simulationFailed(err)
 	}
-	out := simulated{Results: results, Differences: sim.Differences(f.policies, results), Setup: f.setup(&c, kept)}
-	if err := a.prepared(&c, &out.Setup); err != nil {
-		return fmt.Errorf("simulate: %w", err)
-	}
-	if err := a.unfinished(results); err != nil {
+	out.Differences = sim.Differences(f.policies, out.Results)
+	if err := a.unfinished(out.Results); err != nil {
 		return err
 	}
 	if f.report != "" {
@@ -198,18 +179,23 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 			return err
 		}
 	}
+	return a.printSimulated(f, &out)
+}
+
+// printSimulated prints what came of it.
+func (a *app) printSimulated(f *simFlags, out *simulated) error {
 	return a.print(out, func(w io.Writer, s render.Style) error {
 		if f.load >= 1 {
 			if _, err := fmt.Fprintf(w, "At a load of %g the queue grows for as long as jobs come: there is no steady state.\n\n", f.load); err != nil {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(results, func(r sim.Result) bool { return r.Metrics.Cohort > 0 }) {
+		if !slices.ContainsFunc(out.Results, func(r sim.Result) bool { return r.Metrics.Cohort > 0 }) {
 			if _, err := fmt.Fprint(w, "No job is submitted in the middle half of the time, so nothing is known of completion times and waits; those below are 0.\n\n"); err != nil {
 				return err
 			}
 		}
-		if err := render.Simulated(w, s, f.policies, results); err != nil {
+		if err := render.Simulated(w, s, f.policies, out.Results); err != nil {
 			return err
 		}
 		return render.Omitted(w, s, out.Setup.omitted())
@@ -240,9 +226,12 @@ func simulationFailed(err error) error {
 }
 
 // prepared says what was made of the trace, and of which jobs nothing was.
-func (a *app) prepared(c *sim.Comparison, s *simSetup) error {
+func (a *app) prepared(ctx context.Context, c *sim.Comparison, s *simSetup) error {
 	var first, largest trace.Job
 	for seed := range c.Seeds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		p, err := c.Prepare(seed + 1)
 		if err != nil {
 			return err
@@ -269,82 +258,6 @@ func (a *app) prepared(c *sim.Comparison, s *simSetup) error {
 	return err
 }
 
-// simPools reads the pools file, if there is one: all jobs may have nodes bought.
-func (a *app) simPools(f *simFlags, c *sim.Comparison) error {
-	c.Burst = burst.Policy{Default: model.BurstAllow, WaitOver: f.burstWait}
-	if err := c.Burst.Validate(); err != nil {
-		return usage("%w", err)
-	}
-	if f.pools == "" {
-		if f.burstWait > 0 {
-			return usage("--burst-wait %s without --pools: there is nowhere to buy nodes", f.burstWait)
-		}
-		return nil
-	}
-	src, err := readFile(a.env, f.pools)
-	if err != nil {
-		return fmt.Errorf("read pools: %w", err)
-	}
-	pools, err := pool.Parse(src, f.pools)
-	if err != nil {
-		return err
-	}
-	if len(pools.Pools) == 0 {
-		return fmt.Errorf("%s has no pool: want a block pool \"NAME\" { … } for each, or leave --pools out", f.pools)
-	}
-	c.Pools = (&config.Burst{Pools: pools}).BuyPools(c.Cluster.Levels)
-	for i := range c.Pools.Pools {
-		// What a job asks for besides GPUs is not simulated.
-		c.Pools.Pools[i].Node.Levels, c.Pools.Pools[i].Near = nil, ""
-	}
-	return nil
-}
-
-// ownPolicies reads the files that the flags name.
-func (a *app) ownPolicies(f *simFlags, c *sim.Comparison) error {
-	if f.queues != "" {
-		src, err := readFile(a.env, f.queues)
-		if err != nil {
-			return fmt.Errorf("read queues: %w", err)
-		}
-		if c.Queues, err = config.ParseQueues(src, f.queues); err != nil {
-			return err
-		}
-	}
-	c.Own, c.HalfLives = map[string]core.Policy{}, map[string]time.Duration{}
-	for _, row := range f.policies {
-		name, _, _ := strings.Cut(row, "@")
-		if !strings.HasSuffix(name, ".hcl") {
-			continue
-		}
-		src, err := readFile(a.env, name)
-		if err != nil {
-			return fmt.Errorf("read policy: %w", err)
-		}
-		p, err := config.ParsePolicy(src, name, config.Default().Levels)
-		if err != nil {
-			return err
-		}
-		c.Own[name], c.HalfLives[name] = p.Policy, p.HalfLife
-	}
-	return nil
-}
-
-func (a *app) simCluster(f *simFlags) (sim.Cluster, error) {
-	if f.cluster == "" {
-		c, err := sim.Regular(f.gpus, f.perNode)
-		if err != nil {
-			return c, usage("%w", err)
-		}
-		return c, nil
-	}
-	src, err := readFile(a.env, f.cluster)
-	if err != nil {
-		return sim.Cluster{}, fmt.Errorf("read cluster: %w", err)
-	}
-	return sim.ParseCluster(src, f.cluster)
-}
-
 // withProgress shows a bar on a terminal while it takes long.
 func (a *app) withProgress(c sim.Comparison, run func(*sim.Comparison) ([]sim.Result, error)) ([]sim.Result, error) {
 	if !a.env.Terminal || a.json {
@@ -358,42 +271,4 @@ func (a *app) withProgress(c sim.Comparison, run func(*sim.Comparison) ([]sim.Re
 	bar.Abort(true)
 	p.Wait()
 	return results, err
-}
-
-// eventLogs are the files of events, one for each run. Runs are begun at once.
-type eventLogs struct {
-	name    string
-	several bool
-
-	mu    sync.Mutex
-	files []*os.File
-	logs  []*sim.Logger
-	err   error
-}
-
-func (l *eventLogs) open(policy string, seed int) func(sim.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	name := l.name
-	policy = strings.ReplaceAll(policy, string(filepath.Separator), "_")
-	if l.several {
-		ending := filepath.Ext(name)
-		name = fmt.Sprintf("%s.%s.%d%s", strings.TrimSuffix(name, ending), policy, seed, ending)
-	}
-	file, err := os.Create(name)
-	if err != nil {
-		l.err = errors.Join(l.err, fmt.Errorf("write events: %w", err))
-		return nil
-	}
-	log := sim.NewLogger(file)
-	l.files, l.logs = append(l.files, file), append(l.logs, log)
-	return log.Log
-}
-
-func (l *eventLogs) close() error {
-	err := l.err
-	for i := range l.files {
-		err = errors.Join(err, l.logs[i].Close(), l.files[i].Close())
-	}
-	return err
 }

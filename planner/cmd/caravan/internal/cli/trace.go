@@ -32,10 +32,10 @@ func (a *app) traceDescribe() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use: "describe FILE", Short: "Sum a trace up", Args: args(1, 1, "one file"),
-		RunE: func(_ *cobra.Command, argv []string) error {
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			f.file = argv[0]
 			d := trace.NewDescriber()
-			rep, err := f.scan(a.env, func(j trace.Job) error {
+			rep, err := f.scan(cmd.Context(), a.env, func(j trace.Job) error {
 				d.Add(&j)
 				return nil
 			})
@@ -84,10 +84,10 @@ func (a *app) traceConvert() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use: "convert FILE", Short: "Write a trace in the project's own form, row by row", Args: args(1, 1, "one file"),
-		RunE: func(_ *cobra.Command, argv []string) error {
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			f.file = argv[0]
 			return a.writeTrace(func(write func(trace.Job) error) error {
-				_, err := f.scan(a.env, write)
+				_, err := f.scan(cmd.Context(), a.env, write)
 				return err
 			})
 		},
@@ -108,7 +108,7 @@ func (a *app) traceSample() *cobra.Command {
 				return err
 			}
 			return a.writeTrace(func(write func(trace.Job) error) error {
-				return f.passes(a.env, func(p *trace.Passes) (trace.Report, error) {
+				return f.passes(cmd.Context(), a.env, func(p *trace.Passes) (trace.Report, error) {
 					take := p.Window
 					if cmd.Flags().Changed("seed") {
 						take = func(from, length float64, write func(trace.Job) error) (trace.Report, int, error) {
@@ -157,13 +157,13 @@ by one factor, so that what is left is the load asked for (as in SWIM: Chen et
 al., The Case for Evaluating MapReduce Performance Using Workload Suites,
 MASCOTS'11, which samples windows of a trace and scales them to a cluster). Rows
 keep their order.`,
-		RunE: func(_ *cobra.Command, argv []string) error {
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			f.file = argv[0]
 			if err := trace.CheckScale(gpus, load); err != nil {
 				return usage("%w", err)
 			}
 			return a.writeTrace(func(write func(trace.Job) error) error {
-				return f.passes(a.env, func(p *trace.Passes) (trace.Report, error) {
+				return f.passes(cmd.Context(), a.env, func(p *trace.Passes) (trace.Report, error) {
 					out, err := p.Scale(gpus, load, write)
 					if err != nil {
 						return out.Report, err
@@ -184,11 +184,18 @@ func (a *app) traceSynth() *cobra.Command {
 	s := trace.Synthetic{}
 	cmd := &cobra.Command{
 		Use: "synth", Short: "Make up a trace of foundation-model training", Args: args(0, 0, "no argument"),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.Check(); err != nil {
 				return usage("%w", err)
 			}
-			return a.writeTrace(s.Each)
+			return a.writeTrace(func(write func(trace.Job) error) error {
+				return s.Each(func(j trace.Job) error {
+					if cmd.Context().Err() != nil {
+						return errors.New("it was interrupted before all jobs were made")
+					}
+					return write(j)
+				})
+			})
 		},
 	}
 	cmd.Flags().IntVar(&s.Jobs, "jobs", 10000, "`number` of jobs")

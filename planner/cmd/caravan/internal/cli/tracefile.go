@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,21 +39,23 @@ func (f *traceFlags) addFormat(cmd *cobra.Command) {
 // units are how many seconds each is.
 var units = map[string]float64{"s": 1, "ms": 1e-3, "min": 60}
 
-// options opens what else the format needs.
+// options are how it is read, and opens what else the format needs. Every fault is in the
+// error; the trace itself is not opened.
 func (f *traceFlags) options() (trace.Options, error) {
+	var faults []error
 	unit, known := units[f.unit]
 	if !known {
-		return trace.Options{}, usage("--time-unit %q: want s, ms or min", f.unit)
+		faults = append(faults, fmt.Errorf("--time-unit %q: want s, ms or min", f.unit))
+	}
+	if !slices.Contains(trace.Formats(), f.format) {
+		faults = append(faults, fmt.Errorf("--format %q: want one of %s", f.format, strings.Join(trace.Formats(), ", ")))
 	}
 	if f.shards < 0 || f.shards > trace.MaxShards {
-		return trace.Options{}, usage("--shards-per-gpu %d: want 0 (jobs with shards are left out) to %d", f.shards, trace.MaxShards)
-	}
-	if err := f.clashes(); err != nil {
-		return trace.Options{}, err
+		faults = append(faults, fmt.Errorf("--shards-per-gpu %d: want 0 (jobs with shards are left out) to %d", f.shards, trace.MaxShards))
 	}
 	o := trace.Options{Format: f.format, Unit: unit, Strict: f.strict, Shards: f.shards}
-	if f.format != trace.FormatGavel {
-		return o, nil
+	if err := usageOf(errors.Join(append(faults, f.clashes())...)); err != nil || f.format != trace.FormatGavel {
+		return o, err
 	}
 	name := f.throughputs
 	if name == "" {
@@ -72,36 +76,46 @@ func (f *traceFlags) options() (trace.Options, error) {
 	return o, nil
 }
 
-// open opens the trace's file.
-func (f *traceFlags) open(env Env) (io.ReadCloser, error) {
+// errNoTrace is that of a command that needs one.
+var errNoTrace = usage("no trace: name a file with --trace")
+
+// open opens the trace's file. What it reads ends as soon as the context does.
+func (f *traceFlags) open(ctx context.Context, env Env) (io.ReadCloser, error) {
 	switch f.file {
 	case "":
-		return nil, usage("no trace: name a file with --trace")
+		return nil, errNoTrace
 	case "-":
-		return io.NopCloser(env.Stdin), nil
+		return unblocked(ctx, env.Stdin), nil
 	}
 	file, err := os.Open(f.file)
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
 	}
-	return file, nil
+	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return unblocked(ctx, file), nil
+	}
+	return &interruptible{file, ctx}, nil
+}
+
+// failed is a trace that could not be read, or that somebody did not let be read.
+func (f *traceFlags) failed(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("it was interrupted before the trace was read to its end")
+	}
+	return fmt.Errorf("%s: %w", f.file, err)
 }
 
 // readAtMost reads whole days of it, with so many jobs at most, and says what was
 // left out.
-func (f *traceFlags) readAtMost(env Env, most int) ([]trace.Job, trace.Kept, error) {
-	in, err := f.open(env)
+func (f *traceFlags) readAtMost(ctx context.Context, env Env, o trace.Options, most int) ([]trace.Job, trace.Kept, error) {
+	in, err := f.open(ctx, env)
 	if err != nil {
 		return nil, trace.Kept{}, err
 	}
 	defer in.Close()
-	o, err := f.options()
-	if err != nil {
-		return nil, trace.Kept{}, err
-	}
 	jobs, kept, err := trace.Bounded(in, o, most, 1)
 	if err != nil {
-		return nil, kept, fmt.Errorf("%s: %w", f.file, err)
+		return nil, kept, f.failed(ctx, err)
 	}
 	return jobs, kept, f.tell(env, keptSaid(&kept))
 }
@@ -126,51 +140,51 @@ func (f *traceFlags) tell(env Env, lines []string) error {
 }
 
 // scan reads the trace once, and warns of what was left out.
-func (f *traceFlags) scan(env Env, each func(trace.Job) error) (trace.Report, error) {
-	in, err := f.open(env)
-	if err != nil {
-		return trace.Report{}, err
-	}
-	defer in.Close()
+func (f *traceFlags) scan(ctx context.Context, env Env, each func(trace.Job) error) (trace.Report, error) {
 	o, err := f.options()
 	if err != nil {
 		return trace.Report{}, err
 	}
+	in, err := f.open(ctx, env)
+	if err != nil {
+		return trace.Report{}, err
+	}
+	defer in.Close()
 	rep, err := trace.Scan(in, o, each)
 	if err != nil {
-		return rep, fmt.Errorf("%s: %w", f.file, err)
+		return rep, f.failed(ctx, err)
 	}
 	return rep, f.tell(env, rep.Said())
 }
 
 // passes lets the trace be read several times, and warns of what was left out. What is
 // no file on a disk, such as a pipe, is written to a temporary one first.
-func (f *traceFlags) passes(env Env, run func(*trace.Passes) (trace.Report, error)) error {
-	in, err := f.open(env)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+func (f *traceFlags) passes(ctx context.Context, env Env, run func(*trace.Passes) (trace.Report, error)) error {
 	o, err := f.options()
 	if err != nil {
 		return err
 	}
+	in, err := f.open(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
 	file, size, done, err := rereadable(in)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.file, err)
+		return f.failed(ctx, err)
 	}
-	rep, err := run(trace.NewPasses(file, size, o))
+	rep, err := run(trace.NewPasses(&interruptible{file, ctx}, size, o))
 	if err := errors.Join(err, done()); err != nil {
-		return fmt.Errorf("%s: %w", f.file, err)
+		return f.failed(ctx, err)
 	}
 	return f.tell(env, rep.Said())
 }
 
 // rereadable is a file that has what in has, and what is to be done with it at the end.
 func rereadable(in io.Reader) (file *os.File, size int64, done func() error, err error) {
-	if own, ok := in.(*os.File); ok {
-		if info, err := own.Stat(); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-			return own, info.Size(), func() error { return nil }, nil
+	if own, ok := in.(*interruptible); ok {
+		if info, err := own.Stat(); err == nil {
+			return own.File, info.Size(), func() error { return nil }, nil
 		}
 	}
 	file, err = os.CreateTemp("", "caravan-trace-*")

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is wrong with the flags is said before the trace is opened, all of it at once:
+// there is no such trace here.
+func TestSimulateIsRefusedEarly(t *testing.T) {
+	tests := map[string]struct {
+		args     []string
+		wantCode int
+		want     []string
+	}{
+		"every flag": {
+			[]string{"--format", "xml", "--time-unit", "h", "--policies", "best,gang,gang,sjf+luck,sjf@luck", "--load", "NaN", "--seeds", "0", "--gpus", "12", "--interval", "-1", "--max-jobs", "0", "--elastic", "2", "--elastic-speed", "cubic", "--oversubscription", "2", "--workers", "-1"}, CodeUsage,
+			[]string{`--format "xml": want one of itp, gavel, openb, sacct, csv`, `--time-unit "h": want s, ms or min`, `policy "best": want one of k8s-default`, "policy gang is there twice", "policy sjf+luck: want easy", `policy sjf@luck: "luck": want one of`, "load NaN: want 0.0001 to 100", "seeds 0: want 1 to 1000", "12 GPUs with 8 per node", "interval -1", "--max-jobs 0", "elastic part 2", `--elastic-speed "cubic"`, "--oversubscription: 1 numbers", "workers -1"},
+		},
+		"more seeds than anybody waits for":  {[]string{"--seeds", "100000000"}, CodeUsage, []string{"seeds 100000000: want 1 to 1000"}},
+		"files and flags":                    {[]string{"--cluster", "/no/cluster", "--policies", "/no/policy.hcl", "--queues", "/no/queues", "--pools", "/no/pools", "--load", "-1"}, CodeUsage, []string{"read cluster", "read policy", "read queues", "read pools", "load -1"}},
+		"files alone":                        {[]string{"--cluster", "/no/cluster", "--policies", "/no/policy.hcl"}, CodeFailure, []string{"read cluster", "read policy"}},
+		"no trace beside another fault":      {[]string{"--trace", "", "--load", "0"}, CodeUsage, []string{"no trace: name a file", "load 0"}},
+		"events nowhere":                     {[]string{"--events", "/no/such/events"}, CodeFailure, []string{"write events: open /no/such/events"}},
+		"events into a directory":            {[]string{"--events", os.TempDir()}, CodeFailure, []string{"write events: create " + os.TempDir() + ": it is a directory"}},
+		"a trace that is none, and no fault": {nil, CodeFailure, []string{"read trace: open /no/trace"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := newFakePlanner(t).call(nil, "", append([]string{"simulate", "--trace", "/no/trace"}, test.args...)...)
+			if got.code != test.wantCode || got.out != "" {
+				t.Errorf("exit code %d, want %d: %s", got.code, test.wantCode, got.out)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(got.errOut, want) {
+					t.Errorf("it lacks %q:\n%s", want, got.errOut)
+				}
+			}
+			if name != "a trace that is none, and no fault" && strings.Contains(got.errOut, "read trace") {
+				t.Errorf("the trace was opened: %s", got.errOut)
+			}
+		})
+	}
+}
+
+// How elastic jobs grow faster is not said where there are none.
+func TestElasticSpeedOfNoElasticJobs(t *testing.T) {
+	rigid := writeFile(t, "rigid.csv", smallTrace())
+	elastic := writeFile(t, "elastic.csv", "job,submit_s,duration_s,gpus,max_gpus\na,0,60,8,16\nb,60,60,8,\n")
+	tests := map[string]struct {
+		args []string
+		want int
+	}{
+		"none":           {[]string{"--trace", rigid}, CodeUsage},
+		"by the trace":   {[]string{"--trace", elastic}, CodeOK},
+		"by a flag":      {[]string{"--trace", rigid, "--elastic", "0.1"}, CodeOK},
+		"by a row":       {[]string{"--trace", rigid, "--policies", "gang@elastic30"}, CodeOK},
+		"by another row": {[]string{"--trace", rigid, "--policies", "gang@oracle,gang@oracle@elastic100"}, CodeOK},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := newFakePlanner(t).call(nil, "", append([]string{"simulate", "--policies", "gang", "--gpus", "32", "--seeds", "1", "--elastic-speed", "model"}, test.args...)...)
+			if got.code != test.want || got.code != CodeOK && !strings.Contains(got.errOut, "--elastic-speed model without elastic jobs") {
+				t.Errorf("exit code %d: want %d\n%s", got.code, test.want, got.errOut)
+			}
+		})
+	}
+}
+
+// interrupter cancels a context as soon as something with a text in it is written.
+type interrupter struct {
+	text   string
+	cancel context.CancelFunc
+	seen   strings.Builder
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), i.text) {
+		i.cancel()
+	}
+	return i.seen.Write(p)
+}
+
+// endless is a trace from a pipe that nobody ends.
+type endless struct{}
+
+func (endless) Read([]byte) (int, error) { select {} }
+
+// Whoever stops a command is told so, and finds nothing that looks whole.
+func TestInterrupts(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	reading, playing := "it was interrupted before the trace was read to its end\n", "simulate: it was interrupted before all runs had ended\n"
+	tests := map[string]struct {
+		args []string
+		// at is what is written when it is interrupted; "": it is before it begins.
+		at, want string
+	}{
+		"a simulation's trace": {[]string{"simulate", "--trace", path, "--gpus", "16"}, "", path + ": " + reading},
+		"its runs":             {[]string{"simulate", "--trace", path, "--gpus", "16"}, "can never hold them", playing},
+		"a trace of a pipe":    {[]string{"simulate", "--trace", "-", "--gpus", "16"}, "", "-: " + reading},
+		"describe":             {[]string{"trace", "describe", path}, "", path + ": " + reading},
+		"describe a pipe":      {[]string{"trace", "describe", "-"}, "", "-: " + reading},
+		"convert":              {[]string{"trace", "convert", path}, "", path + ": " + reading},
+		"sample a pipe":        {[]string{"trace", "sample", "-"}, "", "-: " + reading},
+		"scale":                {[]string{"trace", "scale", path}, "", path + ": " + reading},
+		"synth":                {[]string{"trace", "synth", "--jobs", "10"}, "", "it was interrupted before all jobs were made\n"},
+		"check events":         {[]string{"trace", "check-events", path, "--gpus", "16"}, "", "it was interrupted before the events were read to their end\n"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if test.at == "" {
+				cancel()
+			}
+			errOut, dir := interrupter{text: test.at, cancel: cancel}, t.TempDir()
+			if test.args[0] == "simulate" {
+				test.args = append(test.args, "--events", filepath.Join(dir, "events.jsonl"), "--report", dir)
+			}
+			code := Run(ctx, test.args, Env{Stdin: endless{}, Stdout: io.Discard, Stderr: &errOut, LookupEnv: func(string) (string, bool) { return "", false }, Now: time.Now})
+			if got := errOut.seen.String(); code != CodeFailure || !strings.HasSuffix(got, test.want) || strings.Contains(got, "context canceled") {
+				t.Errorf("exit code %d: %s\nwant %q", code, got, test.want)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("it leaves %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// Events that find no room stop the run, and what was there before stays as it is.
+func TestEventsWithoutRoom(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); errors.Is(err, os.ErrNotExist) {
+		t.Skip("there is no /dev/full")
+	}
+	path := writeFile(t, "trace.csv", smallTrace())
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--events", "/dev/full")
+	if got.code != CodeFailure || got.out != "" || !strings.Contains(got.errOut, "write events: write /dev/full: no space left on device") {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+}
