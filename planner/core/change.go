@@ -71,27 +71,10 @@ func (p *Prepared) Apply(ch Change) error {
 	for i := range ch.PutJobs {
 		j := &ch.PutJobs[i]
 		old, now = p.dropJob(old, keyOf(j), touched), append(now, j)
-		p.jobs[keyOf(j)] = j
-		p.setOut(j)
-		if p.tree != nil {
-			for _, at := range p.addMembers(j) {
-				touched[at] = true
-			}
-			p.touchAllocs(keyOf(j), touched)
-		}
+		p.putJob(j, touched)
 	}
 	for i := range ch.PutAllocs {
-		a := &ch.PutAllocs[i]
-		p.dropAlloc(a.ID, touched)
-		p.allocs[a.ID] = a
-		if p.tree == nil {
-			continue
-		}
-		if at, ok := p.tree.Find(a.Node); ok {
-			p.allocsOn[at] = append(p.allocsOn[at], a)
-			p.listAlloc(a, true)
-			touched[at] = true
-		}
+		p.putAlloc(&ch.PutAllocs[i], touched)
 	}
 	if p.tree == nil {
 		return nil
@@ -101,6 +84,34 @@ func (p *Prepared) Apply(ch Change) error {
 		p.setRows(node)
 	}
 	return nil
+}
+
+// putJob puts a job that is not there, and notes the nodes that it touches.
+func (p *Prepared) putJob(j *model.Job, touched map[int32]bool) {
+	p.jobs[keyOf(j)] = j
+	p.setOut(j)
+	if p.tree == nil {
+		return
+	}
+	for _, at := range p.addMembers(j) {
+		touched[at] = true
+	}
+	p.touchAllocs(keyOf(j), touched)
+}
+
+// putAlloc puts an allocation in place of what it was, and notes the nodes that
+// are touched.
+func (p *Prepared) putAlloc(a *model.Alloc, touched map[int32]bool) {
+	p.dropAlloc(a.ID, touched)
+	p.allocs[a.ID] = a
+	if p.tree == nil {
+		return
+	}
+	if at, ok := p.tree.Find(a.Node); ok {
+		p.allocsOn[at] = append(p.allocsOn[at], a)
+		p.listAlloc(a, true)
+		touched[at] = true
+	}
 }
 
 // putRest replaces what is not nodes, jobs or allocations. What queues have used

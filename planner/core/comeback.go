@@ -77,26 +77,7 @@ func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting, late bool, pla
 		}
 		return late && ready
 	}
-	var told []string
-	elsewhere := false
-	for _, b := range list {
-		at := slices.IndexFunc(t.rest, func(g *gang) bool { return b.group == "" || g.groups[0].Name == b.group })
-		if at < 0 {
-			continue
-		}
-		g := t.rest[at]
-		text, w, ok := c.back(&t, b, g)
-		switch {
-		case ok:
-			told = append(told, text)
-		case w != nil:
-			t.waits = append(t.waits, *w)
-		default:
-			elsewhere = true
-			continue
-		}
-		t.rest = slices.Delete(slices.Clone(t.rest), at, at+1)
-	}
+	told, elsewhere := c.allBack(&t, list)
 	if elsewhere && t.placed == 0 {
 		return false
 	}
@@ -113,6 +94,29 @@ func (c *cycle) turnBack(j *model.Job, list []*comeback, waiting, late bool, pla
 	}
 	plan.Decisions = append(plan.Decisions, d)
 	return true
+}
+
+// allBack places a job's gangs that come back: told is how, elsewhere whether one of
+// them is to be placed like any other.
+func (c *cycle) allBack(t *turn, list []*comeback) (told []string, elsewhere bool) {
+	for _, b := range list {
+		at := slices.IndexFunc(t.rest, func(g *gang) bool { return b.group == "" || g.groups[0].Name == b.group })
+		if at < 0 {
+			continue
+		}
+		text, w, ok := c.back(t, b, t.rest[at])
+		switch {
+		case ok:
+			told = append(told, text)
+		case w != nil:
+			t.waits = append(t.waits, *w)
+		default:
+			elsewhere = true
+			continue
+		}
+		t.rest = slices.Delete(slices.Clone(t.rest), at, at+1)
+	}
+	return told, elsewhere
 }
 
 // back places a gang that comes back: told is how. If it cannot be placed yet, the
@@ -378,15 +382,6 @@ func (c *cycle) movedReason(l lostSeat, to int32) string {
 		name = nodeName(n)
 	}
 	return fmt.Sprintf("node %s %s, so %s", name, l.why, text)
-}
-
-// leafPath is the smallest domain above a node, in words.
-func (c *cycle) leafPath(node int32) string {
-	d := c.tree.Nodes[node].Leaf
-	if d == topo.Root {
-		return ""
-	}
-	return domainName(c.tree.Levels[c.tree.Domains[d].Level], c.tree.Domains[d].Path)
 }
 
 // backWait says what is kept meanwhile.

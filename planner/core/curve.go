@@ -254,31 +254,7 @@ func (a *ahead) rooms(parts int) []int {
 // at that time only, unless more comes.
 func (a *ahead) eachTime(g *gang, runs time.Duration, w who, yield func(at time.Duration, where []domainFit) bool) {
 	p := a.c.placesOf(g)
-	within := a.c.tree.Domains[p.within]
-	var parts []int
-	var curves []partCurve
-	odd := len(slices.DeleteFunc(slices.Clone(g.unit.Parts), func(p place.Part) bool { return p.Count == 0 })) > 1
-	for i, part := range g.unit.Parts {
-		if part.Count == 0 {
-			continue
-		}
-		k := curveKey{part.Request, p.island, p.within, odd}
-		pc := partCurve{curve: *a.curveOf(k), booked: a.booked}
-		if len(parts) == 0 {
-			pc.special = a.special[:0]
-		}
-		known := a.remembered(k, w)
-		for _, node := range a.given {
-			if within.Lo <= node && node < within.Hi && part.Request.Verdicts.Eligible(int(node)) {
-				pc.special = a.jumpsOf(k, known, node, runs, w, pc.special)
-			}
-		}
-		if len(parts) == 0 {
-			a.special = pc.special
-		}
-		pc.open()
-		parts, curves = append(parts, i), append(curves, pc)
-	}
+	parts, curves := a.partCurves(g, p, runs, w)
 	onNode := a.onNode(len(parts) == 1)
 	room := a.rooms(len(parts))
 	var touched []int32
@@ -322,4 +298,33 @@ func (a *ahead) eachTime(g *gang, runs time.Duration, w who, yield func(at time.
 			return
 		}
 	}
+}
+
+// partCurves are what nodes take by and by of each part of a gang that has members,
+// and which parts those are.
+func (a *ahead) partCurves(g *gang, p places, runs time.Duration, w who) (parts []int, curves []partCurve) {
+	within := a.c.tree.Domains[p.within]
+	odd := len(slices.DeleteFunc(slices.Clone(g.unit.Parts), func(p place.Part) bool { return p.Count == 0 })) > 1
+	for i, part := range g.unit.Parts {
+		if part.Count == 0 {
+			continue
+		}
+		k := curveKey{part.Request, p.island, p.within, odd}
+		pc := partCurve{curve: *a.curveOf(k), booked: a.booked}
+		if len(parts) == 0 {
+			pc.special = a.special[:0]
+		}
+		known := a.remembered(k, w)
+		for _, node := range a.given {
+			if within.Lo <= node && node < within.Hi && part.Request.Verdicts.Eligible(int(node)) {
+				pc.special = a.jumpsOf(k, known, node, runs, w, pc.special)
+			}
+		}
+		if len(parts) == 0 {
+			a.special = pc.special
+		}
+		pc.open()
+		parts, curves = append(parts, i), append(curves, pc)
+	}
+	return parts, curves
 }

@@ -114,32 +114,10 @@ func (c *cycle) yields(h preempt.Hold, queue string) {
 // displace finds the cheapest gangs to stop. What is free in the state is
 // undone by the caller.
 func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
-	y, now := c.yield, c.views[viewNow]
-	problem := preempt.Problem{State: now.State, GPUs: g.gpus}
-	of := make([]int, 0, len(y.gangs))      // the gang of each victim
-	at := make(map[int]int, len(y.gangs)/8) // those after which others go
-	problem.Victims = make([]preempt.Victim, 0, len(y.gangs))
-	for i := range y.gangs {
-		if v := &y.gangs[i]; !y.taken[i] && c.mayTake(j, g, v) && y.hasAfter(v, at) {
-			victim := preempt.Victim{Cost: v.price(), After: -1}
-			if v.whole && c.standing(v.job).InTurn {
-				victim.Cost += int64(v.gpus) * int64(onward/time.Second)
-			}
-			if y.waive != waiveNothing {
-				victim.Cost = c.untilFree(j, v)
-			}
-			if v.after >= 0 {
-				victim.After = at[v.after]
-			}
-			victim.Holds = c.unshared(c.unpromised(v.holds, g.queue), g.queue)
-			if i+1 < len(y.gangs) && y.gangs[i+1].after == i {
-				at[i] = len(of)
-			}
-			of = append(of, i)
-			problem.Victims = append(problem.Victims, victim)
-		}
-	}
-	if len(of) == 0 {
+	y := c.yield
+	problem := preempt.Problem{State: c.views[viewNow].State, GPUs: g.gpus}
+	var of []int
+	if problem.Victims, of = c.victims(j, g); len(of) == 0 {
 		return made{}, false
 	}
 	fits := c.scratch.fits[:0]
@@ -175,6 +153,36 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	// leave more than one place.
 	m.result, ok = c.views[viewNow].Place(g.unit)
 	return m, ok
+}
+
+// victims are those who may be stopped for a gang of a job, with the gang of each.
+func (c *cycle) victims(j *model.Job, g *gang) (victims []preempt.Victim, of []int) {
+	y := c.yield
+	of = make([]int, 0, len(y.gangs))
+	at := make(map[int]int, len(y.gangs)/8) // those after which others go
+	victims = make([]preempt.Victim, 0, len(y.gangs))
+	for i := range y.gangs {
+		v := &y.gangs[i]
+		if y.taken[i] || !c.mayTake(j, g, v) || !y.hasAfter(v, at) {
+			continue
+		}
+		victim := preempt.Victim{Cost: v.price(), After: -1}
+		if v.whole && c.standing(v.job).InTurn {
+			victim.Cost += int64(v.gpus) * int64(onward/time.Second)
+		}
+		if y.waive != waiveNothing {
+			victim.Cost = c.untilFree(j, v)
+		}
+		if v.after >= 0 {
+			victim.After = at[v.after]
+		}
+		victim.Holds = c.unshared(c.unpromised(v.holds, g.queue), g.queue)
+		if i+1 < len(y.gangs) && y.gangs[i+1].after == i {
+			at[i] = len(of)
+		}
+		of, victims = append(of, i), append(victims, victim)
+	}
+	return victims, of
 }
 
 // unpromised are holds without what somebody else is to have of them, or is kept

@@ -112,12 +112,7 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	s := r.classify(*tg.Name)
 	d.Ignore += uint64(s.ignored)
 	if *tg.Count == 0 {
-		for _, a := range slices.Concat(s.untainted, s.migrate, s.lost, s.unknown) {
-			if !a.ServerTerminalStatus() {
-				d.Stop++
-				r.stopOne(a)
-			}
-		}
+		r.stopGroup(&s, d)
 		return nil, nil, true
 	}
 	r.cutOff(tg, &s, d)
@@ -130,15 +125,7 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	for _, a := range slices.Concat(s.untainted, s.migrate, s.failed, s.lost) {
 		taken[allocIndex(a.Name)] = true
 	}
-	waits := false
-	for _, a := range s.lost {
-		d.Stop++
-		r.stop(Stop{Alloc: a, Description: descLost, ClientStatus: api.AllocClientStatusLost})
-		if until := endsOnClient(a, r.now); until.After(r.now) {
-			waits = true
-			r.followup(TriggerAllocFailure, until, "created for delayed rescheduling")
-		}
-	}
+	waits := r.stopLost(s.lost, d)
 	r.shrink(tg, &s, taken, d)
 
 	inplace, breaking := r.updates(tg, s.untainted, d)
@@ -167,18 +154,49 @@ func (r *run) group(tg *api.TaskGroup) (destructive, place []placement, complete
 	} else {
 		place = slices.DeleteFunc(place, func(p placement) bool { return p.prev == nil })
 	}
-	n := 0
-	if !paused {
-		n = min(len(breaking), limit)
+	if paused {
+		limit = 0
 	}
-	d.DestructiveUpdate += uint64(n)
-	d.Ignore += uint64(len(breaking) - n)
-	for _, a := range breaking[:n] {
-		destructive = append(destructive, placement{tg: tg, name: a.Name, prev: a, stopPrev: true})
-	}
+	destructive = r.replace(tg, breaking, limit, d)
 	place = append(place, r.migrate(tg, s.migrate, d)...)
 	complete = len(destructive)+len(breaking)+len(inplace)+len(place)+len(s.migrate)+len(s.failed)+len(s.later) == 0 && !r.canarying(tg) && r.groupHealthy(tg)
 	return destructive, place, complete
+}
+
+// stopGroup stops what is left of a group that is to have no allocations.
+func (r *run) stopGroup(s *sets, d *api.DesiredUpdates) {
+	for _, a := range slices.Concat(s.untainted, s.migrate, s.lost, s.unknown) {
+		if !a.ServerTerminalStatus() {
+			d.Stop++
+			r.stopOne(a)
+		}
+	}
+}
+
+// stopLost stops what was lost, and says whether a client may still run some of it.
+func (r *run) stopLost(lost []*api.Allocation, d *api.DesiredUpdates) (waits bool) {
+	for _, a := range lost {
+		d.Stop++
+		r.stop(Stop{Alloc: a, Description: descLost, ClientStatus: api.AllocClientStatusLost})
+		if until := endsOnClient(a, r.now); until.After(r.now) {
+			waits = true
+			r.followup(TriggerAllocFailure, until, "created for delayed rescheduling")
+		}
+	}
+	return waits
+}
+
+// replace are the first so many of what an update breaks, each to be stopped and
+// placed again. The others stay as they are for now.
+func (r *run) replace(tg *api.TaskGroup, breaking []*api.Allocation, limit int, d *api.DesiredUpdates) []placement {
+	n := min(len(breaking), limit)
+	d.DestructiveUpdate += uint64(n)
+	d.Ignore += uint64(len(breaking) - n)
+	var out []placement
+	for _, a := range breaking[:n] {
+		out = append(out, placement{tg: tg, name: a.Name, prev: a, stopPrev: true})
+	}
+	return out
 }
 
 // cutOff marks allocations unknown whose node stopped reporting. Those that

@@ -115,9 +115,41 @@ func (s *Server) watchDeployments(now time.Time) bool {
 
 func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time) bool {
 	c := copyDeployment(d)
-	changed, failed, revert := false, "", false
+	changed, failed, revert := decideHealth(tx, c, now)
+	if d.Status != api.DeploymentStatusRunning {
+		if changed {
+			tx.PutDeployment(c)
+		}
+		return changed
+	}
+	changed = autoPromote(tx, c) || changed
+	for g, st := range c.TaskGroups {
+		if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !waitsForPromotion(&tx.View, c, g) && !st.RequireProgressBy.After(now) {
+			failed, revert = sched.DescDeployFailed, revert || st.AutoRevert
+		}
+	}
+	if !changed && failed == "" {
+		return false
+	}
+	if failed != "" {
+		s.failDeployment(tx, c, failed, revert)
+	}
+	tx.PutDeployment(c)
+	if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
+		e := newEval(job, sched.TriggerDeployment)
+		e.DeploymentID = d.ID
+		tx.PutEval(e)
+	}
+	return true
+}
+
+// decideHealth says of a deployment's allocations whether they are healthy, where
+// that is known by now, and counts them in it: changed where it is said of any,
+// failed why the deployment has failed, and revert whether its job is to be as
+// before then.
+func decideHealth(tx *state.Tx, d *api.Deployment, now time.Time) (changed bool, failed string, revert bool) {
 	for _, a := range tx.AllocsOfJob(state.Key{Namespace: d.Namespace, ID: d.JobID}) {
-		st := c.TaskGroups[a.TaskGroup]
+		st := d.TaskGroups[a.TaskGroup]
 		if a.DeploymentID != d.ID || st == nil || !undecided(a) {
 			continue
 		}
@@ -148,31 +180,7 @@ func (s *Server) watchDeployment(tx *state.Tx, d *api.Deployment, now time.Time)
 			}
 		}
 	}
-	if d.Status != api.DeploymentStatusRunning {
-		if changed {
-			tx.PutDeployment(c)
-		}
-		return changed
-	}
-	changed = autoPromote(tx, c) || changed
-	for g, st := range c.TaskGroups {
-		if st.HealthyAllocs < st.DesiredTotal && st.ProgressDeadline > 0 && !waitsForPromotion(&tx.View, c, g) && !st.RequireProgressBy.After(now) {
-			failed, revert = sched.DescDeployFailed, revert || st.AutoRevert
-		}
-	}
-	if !changed && failed == "" {
-		return false
-	}
-	if failed != "" {
-		s.failDeployment(tx, c, failed, revert)
-	}
-	tx.PutDeployment(c)
-	if job := tx.Job(state.Key{Namespace: d.Namespace, ID: d.JobID}); job != nil {
-		e := newEval(job, sched.TriggerDeployment)
-		e.DeploymentID = d.ID
-		tx.PutEval(e)
-	}
-	return true
+	return changed, failed, revert
 }
 
 // failDeployment ends a deployment; to revert is to register the newest stable
