@@ -142,20 +142,7 @@ func (c config) validate() (settings, error) {
 	for i, block := range c.Sharing {
 		block.validate(i, fail)
 	}
-	for i, x := range c.IgnoredXIDs {
-		if x < 1 || x > 1<<31 {
-			fail("ignored_xids[%d] = %d: want the number of an XID, such as 94", i, x)
-			continue
-		}
-		s.ignoredXIDs = append(s.ignoredXIDs, uint64(x))
-	}
-	for i, k := range c.IgnoredFaults {
-		if !slices.Contains(health.Ignorable(), health.Kind(k)) {
-			fail("ignored_faults[%d] = %q: allowed are %s", i, k, list(health.Ignorable()))
-			continue
-		}
-		s.ignoredFaults = append(s.ignoredFaults, health.Kind(k))
-	}
+	s.ignoredXIDs, s.ignoredFaults = c.ignored(fail)
 	if _, err := nvml.ParseMIG(c.MockMIG); err != nil {
 		errs = append(errs, err)
 	}
@@ -168,6 +155,25 @@ func (c config) validate() (settings, error) {
 		}
 	}
 	return s, errors.Join(errs...)
+}
+
+// ignored are the XIDs and the faults that say nothing about a GPU's health.
+func (c config) ignored(fail func(string, ...any)) (xids []uint64, faults []health.Kind) {
+	for i, x := range c.IgnoredXIDs {
+		if x < 1 || x > 1<<31 {
+			fail("ignored_xids[%d] = %d: want the number of an XID, such as 94", i, x)
+			continue
+		}
+		xids = append(xids, uint64(x))
+	}
+	for i, k := range c.IgnoredFaults {
+		if !slices.Contains(health.Ignorable(), health.Kind(k)) {
+			fail("ignored_faults[%d] = %q: allowed are %s", i, k, list(health.Ignorable()))
+			continue
+		}
+		faults = append(faults, health.Kind(k))
+	}
+	return xids, faults
 }
 
 func list[T ~string](words []T) string {

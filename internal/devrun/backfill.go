@@ -35,32 +35,20 @@ func (r *run) playBackfill(ctx context.Context) error {
 		}
 		return with(50, gpusPerNode, meta)
 	}
-	if _, err := r.submit(singleFile, named(evalJob), lasts("1h", nil), inRack("r1")); err != nil {
+	if err := r.startWhole(ctx, evalJob, singleFile, lasts("1h", nil), inRack("r1")); err != nil {
 		return err
 	}
-	if err := r.waitWhole(ctx, evalJob); err != nil {
-		return err
-	}
-	if _, err := r.submit(trainGangFile, named(reserved), lasts("2h", map[string]string{"caravan_topology": "require:rack"})); err != nil {
-		return err
-	}
-	if err := r.waitDecided(ctx, reserved); err != nil {
+	if err := r.enqueue(ctx, reserved, trainGangFile, lasts("2h", map[string]string{"caravan_topology": "require:rack"})); err != nil {
 		return err
 	}
 	if err := r.checkStartTold(ctx); err != nil {
 		return err
 	}
-	if _, err := r.submit(singleFile, named(tooLong), lasts("5h", nil), inRack("r1")); err != nil {
-		return err
-	}
-	if err := r.waitDecided(ctx, tooLong); err != nil {
+	if err := r.enqueue(ctx, tooLong, singleFile, lasts("5h", nil), inRack("r1")); err != nil {
 		return err
 	}
 	for _, j := range []struct{ name, lasts, rack string }{{shortJob, "30m", "r1"}, {otherRack, "5h", "r2"}} {
-		if _, err := r.submit(singleFile, named(j.name), lasts(j.lasts, nil), inRack(j.rack)); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, j.name); err != nil {
+		if err := r.startWhole(ctx, j.name, singleFile, lasts(j.lasts, nil), inRack(j.rack)); err != nil {
 			return err
 		}
 	}

@@ -48,10 +48,7 @@ func (r *run) playKills(ctx context.Context) error {
 	if err := r.startCloud(ctx); err != nil {
 		return err
 	}
-	if _, err := r.submit(trainGangFile, named(homeKeeper), due("10h", "", 0)); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, homeKeeper); err != nil {
+	if err := r.startWhole(ctx, homeKeeper, trainGangFile, due("10h", "", 0)); err != nil {
 		return err
 	}
 	if _, err := r.submit(trainGangFile, named(urgentGang), due("5m", "20m", urgentBudget)); err != nil {

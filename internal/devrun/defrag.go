@@ -38,10 +38,7 @@ func (r *run) playDefrag(ctx context.Context) error {
 		gpus       int
 		meta       map[string]string
 	}{{"elsewhere", "r2", 8, nil}, {"stays", "r1", 4, map[string]string{"caravan_move": "never"}}, {"gap", "r1", 4, nil}} {
-		if _, err := r.submit(singleFile, named(j.name), with(50, j.gpus, hour(j.meta)), inRack(j.rack)); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, j.name); err != nil {
+		if err := r.startWhole(ctx, j.name, singleFile, with(50, j.gpus, hour(j.meta)), inRack(j.rack)); err != nil {
 			return err
 		}
 	}

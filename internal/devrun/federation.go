@@ -75,10 +75,7 @@ func (r *run) startFar(ctx, watching context.Context, dir, port string) error {
 }
 
 func (r *run) playFederation(ctx context.Context) error {
-	if _, err := r.submit(trainGangFile, named(homeGang)); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, homeGang); err != nil {
+	if err := r.startWhole(ctx, homeGang, trainGangFile); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(r.diaryDir(), 0o755); err != nil {
@@ -191,10 +188,7 @@ func (r *run) playAway(ctx context.Context) error {
 	if err := r.stopJob(farGang); err != nil {
 		return err
 	}
-	if _, err := r.submit(singleFile); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, "single-gpu"); err != nil {
+	if err := r.startWhole(ctx, "single-gpu", singleFile); err != nil {
 		return err
 	}
 	e, err := r.planner.api.Explain(ctx, api.DefaultNamespace, farGang)

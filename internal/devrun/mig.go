@@ -49,17 +49,11 @@ func (r *run) playMIG(ctx context.Context) error {
 	busy := []string{"all", "most", "more"}
 	for i, name := range busy {
 		gpus := []int{8, 7, 7}[i]
-		if _, err := r.submit(singleFile, named(name), with(50, gpus, nil), onNode(nodeNames[i])); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, name); err != nil {
+		if err := r.startWhole(ctx, name, singleFile, with(50, gpus, nil), onNode(nodeNames[i])); err != nil {
 			return err
 		}
 	}
-	if _, err := r.submit(singleFile, named(parts), inParts(2)); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, parts); err != nil {
+	if err := r.startWhole(ctx, parts, singleFile, inParts(2)); err != nil {
 		return err
 	}
 	snap, err := r.planner.api.Snapshot(ctx)

@@ -56,10 +56,7 @@ func (r *run) playPreemptDomain(ctx context.Context) error {
 		priority   int
 		rack       string
 	}{{"important", singleFile, 90, "r2"}, {"cheap", singleFile, 45, "r2"}, {"dear", trainGangFile, 50, "r1"}} {
-		if _, err := r.submit(j.file, named(j.name), with(j.priority, 4, nil), inRack(j.rack)); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, j.name); err != nil {
+		if err := r.startWhole(ctx, j.name, j.file, with(j.priority, 4, nil), inRack(j.rack)); err != nil {
 			return err
 		}
 	}

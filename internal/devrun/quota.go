@@ -36,10 +36,7 @@ func inQueue(queue string) edit {
 // job, which came first.
 func (r *run) playQuota(ctx context.Context) error {
 	for _, j := range []struct{ name, file string }{{"own", singleFile}, {"borrower", trainGangFile}} {
-		if _, err := r.submit(j.file, named(j.name), inQueue(smallTeam)); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, j.name); err != nil {
+		if err := r.startWhole(ctx, j.name, j.file, inQueue(smallTeam)); err != nil {
 			return err
 		}
 	}
@@ -47,10 +44,7 @@ func (r *run) playQuota(ctx context.Context) error {
 		return err
 	}
 	for _, j := range []struct{ name, file, queue string }{{"next", singleFile, smallTeam}, {"owner", trainGangFile, largeTeam}} {
-		if _, err := r.submit(j.file, named(j.name), inQueue(j.queue)); err != nil {
-			return err
-		}
-		if err := r.waitDecided(ctx, j.name); err != nil {
+		if err := r.enqueue(ctx, j.name, j.file, inQueue(j.queue)); err != nil {
 			return err
 		}
 	}
@@ -94,10 +88,7 @@ func reclaims(cfg *config.Config) {
 // playReclaim has the owner of what is lent ask for it.
 func (r *run) playReclaim(ctx context.Context) error {
 	for _, j := range []struct{ name, file, queue string }{{"own", singleFile, smallTeam}, {"borrower", trainGangFile, smallTeam}, {"owner", trainGangFile, largeTeam}} {
-		if _, err := r.submit(j.file, named(j.name), inQueue(j.queue)); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, j.name); err != nil {
+		if err := r.startWhole(ctx, j.name, j.file, inQueue(j.queue)); err != nil {
 			return err
 		}
 	}

@@ -205,6 +205,23 @@ func (r *run) submit(file string, edits ...edit) (*api.JobRegisterResponse, erro
 	return resp, nil
 }
 
+// startWhole submits a job of a name, and waits until it runs whole.
+func (r *run) startWhole(ctx context.Context, name, file string, edits ...edit) error {
+	if _, err := r.submit(file, append(edits, named(name))...); err != nil {
+		return err
+	}
+	return r.waitWhole(ctx, name)
+}
+
+// enqueue submits a job of a name, and waits until the planner has decided that it
+// waits.
+func (r *run) enqueue(ctx context.Context, name, file string, edits ...edit) error {
+	if _, err := r.submit(file, append(edits, named(name))...); err != nil {
+		return err
+	}
+	return r.waitDecided(ctx, name)
+}
+
 // read parses a job file of jobspecs.
 func read(file string, edits ...edit) (job *api.Job, src []byte, err error) {
 	if src, err = jobspecs.Files.ReadFile(file); err != nil {
@@ -269,10 +286,7 @@ func (r *run) job(name string) *submitted {
 }
 
 func (r *run) playGang(ctx context.Context) error {
-	if _, err := r.submit(trainGangFile); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, trainGang); err != nil {
+	if err := r.startWhole(ctx, trainGang, trainGangFile); err != nil {
 		return err
 	}
 	seen, _, err := r.watch.now()
@@ -284,10 +298,7 @@ func (r *run) playGang(ctx context.Context) error {
 }
 
 func (r *run) playRace(ctx context.Context) error {
-	if _, err := r.submit(trainGangFile); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, trainGang); err != nil {
+	if err := r.startWhole(ctx, trainGang, trainGangFile); err != nil {
 		return err
 	}
 	seen, _, err := r.watch.now()
@@ -299,16 +310,10 @@ func (r *run) playRace(ctx context.Context) error {
 }
 
 func (r *run) playFull(ctx context.Context) error {
-	if _, err := r.submit(trainGangFile, named("first-gang")); err != nil {
+	if err := r.startWhole(ctx, "first-gang", trainGangFile); err != nil {
 		return err
 	}
-	if err := r.waitWhole(ctx, "first-gang"); err != nil {
-		return err
-	}
-	if _, err := r.submit(trainGangFile, named("second-gang")); err != nil {
-		return err
-	}
-	if err := r.waitDecided(ctx, "second-gang"); err != nil {
+	if err := r.enqueue(ctx, "second-gang", trainGangFile); err != nil {
 		return err
 	}
 	if err := r.judgeNow(ctx, "first-gang"); err != nil {
@@ -342,10 +347,7 @@ func (r *run) playResubmit(ctx context.Context) error {
 	}
 	// A job after it shows that the planner has been through everything that
 	// the resubmission may have caused.
-	if _, err := r.submit(singleFile); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, "single-gpu"); err != nil {
+	if err := r.startWhole(ctx, "single-gpu", singleFile); err != nil {
 		return err
 	}
 	if seen, _, err = r.watch.now(); err != nil {
@@ -373,10 +375,7 @@ func (r *run) playSingle(ctx context.Context) error {
 	var names []string
 	for _, j := range list {
 		names = append(names, j.id)
-		if _, err := r.submit(singleFile, append(j.edits, named(j.id))...); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, j.id); err != nil {
+		if err := r.startWhole(ctx, j.id, singleFile, j.edits...); err != nil {
 			return err
 		}
 	}

@@ -31,10 +31,7 @@ func release(version string) edit {
 
 // playServiceUpdate runs a gang of a service, and submits a new release of it.
 func (r *run) playServiceUpdate(ctx context.Context) error {
-	if _, err := r.submit(trainGangFile, asService, release("1")); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, trainGang); err != nil {
+	if err := r.startWhole(ctx, trainGang, trainGangFile, asService, release("1")); err != nil {
 		return err
 	}
 	seen, _, err := r.watch.now()

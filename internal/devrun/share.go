@@ -29,17 +29,11 @@ func (r *run) playShare(ctx context.Context) error {
 			gpus--
 		}
 		job := fmt.Sprintf("train-%d", i+1)
-		if _, err := r.submit(singleFile, named(job), with(50, gpus, nil), onNode(name)); err != nil {
-			return err
-		}
-		if err := r.waitWhole(ctx, job); err != nil {
+		if err := r.startWhole(ctx, job, singleFile, with(50, gpus, nil), onNode(name)); err != nil {
 			return err
 		}
 	}
-	if _, err := r.submit(singleFile, named("whole"), with(50, 1, nil)); err != nil {
-		return err
-	}
-	if err := r.waitDecided(ctx, "whole"); err != nil {
+	if err := r.enqueue(ctx, "whole", singleFile, with(50, 1, nil)); err != nil {
 		return err
 	}
 	share := map[string]string{"caravan_share": "allow"}

@@ -11,10 +11,7 @@ import (
 // use: with two of its three members. The third follows when the node is idle.
 func (r *run) playShort(ctx context.Context) error {
 	const whole = trainDriverMembers + 1
-	if _, err := r.submit(singleFile); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, "single-gpu"); err != nil {
+	if err := r.startWhole(ctx, "single-gpu", singleFile); err != nil {
 		return err
 	}
 	d, err := r.startDriven(ctx, elastic(whole))

@@ -78,10 +78,7 @@ func (r *run) playNodeLoss(ctx context.Context) error {
 	}
 	// A job after it shows that the planner has been through everything that
 	// the return may have caused.
-	if _, err := r.submit(singleFile); err != nil {
-		return err
-	}
-	if err := r.waitWhole(ctx, "single-gpu"); err != nil {
+	if err := r.startWhole(ctx, "single-gpu", singleFile); err != nil {
 		return err
 	}
 	if seen, _, err = r.watch.now(); err != nil {

@@ -110,38 +110,20 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 	if err != nil {
 		return err
 	}
-	url := func(host string, p ports) string { return "http://" + net.JoinHostPort(host, fmt.Sprint(p.HTTP)) }
 	serverDir := filepath.Join(dir, "server")
 	configs, err := writeConfig(serverDir, serverConfig("server", c.region, filepath.Join(serverDir, "data"), bind, all[0], spec.ACL), "")
 	if err != nil {
 		return err
 	}
 	c.server = &agent{name: "server", bin: bin, configs: configs, env: env, log: spec.Log}
-	c.address = url(bind, all[0])
+	c.address = all[0].url(bind)
 	c.bind, c.rpc, c.path = bind, net.JoinHostPort(bind, fmt.Sprint(all[0].RPC)), spec.PathVariable(os.Getenv("PATH"))
 	c.serf = net.JoinHostPort(bind, fmt.Sprint(all[0].Serf))
-	perNode := (lastDynamicPort - firstDynamicPort + 1) / max(1, len(spec.Nodes))
-	for i, n := range spec.Nodes {
-		nodeDir := filepath.Join(dir, "node-"+n.Name)
-		pluginDir := filepath.Join(nodeDir, "plugins")
-		first := firstDynamicPort + i*perNode
-		host, member := bind, &node{spec: n}
-		var prefix []string
-		if c.network != nil {
-			host, member.space = c.network.address(i+1), c.network.spaces[i]
-			prefix = member.space.command()
-		}
-		config := clientConfig(n, c.region, filepath.Join(nodeDir, "data"), pluginDir, host, all[i+1], spec.ACL,
-			net.JoinHostPort(bind, fmt.Sprint(all[0].RPC)), [2]int{first, first + perNode - 1})
-		configs, err := writeConfig(nodeDir, config, pluginConfig(n.Plugins, bind))
+	for i := range spec.Nodes {
+		member, err := c.member(i, dir, all[i+1], spec)
 		if err != nil {
 			return err
 		}
-		if err := linkPlugins(pluginDir, n.Plugins); err != nil {
-			return err
-		}
-		member.address = url(host, all[i+1])
-		member.agent = &agent{name: n.Name, bin: bin, configs: configs, prefix: prefix, env: env, log: spec.Log}
 		c.nodes = append(c.nodes, member)
 	}
 	if err := c.server.start(); err != nil {
@@ -158,6 +140,32 @@ func (c *Cluster) start(ctx context.Context, bin, dir string, env []string, spec
 		}
 	}
 	return nil
+}
+
+// member is node i, with its files written. Its agent is started as the server is.
+func (c *Cluster) member(i int, dir string, own ports, spec devcluster.Spec) (*node, error) {
+	n := spec.Nodes[i]
+	nodeDir := filepath.Join(dir, "node-"+n.Name)
+	pluginDir := filepath.Join(nodeDir, "plugins")
+	perNode := (lastDynamicPort - firstDynamicPort + 1) / len(spec.Nodes)
+	first := firstDynamicPort + i*perNode
+	host, out := c.bind, &node{spec: n}
+	var prefix []string
+	if c.network != nil {
+		host, out.space = c.network.address(i+1), c.network.spaces[i]
+		prefix = out.space.command()
+	}
+	config := clientConfig(n, c.region, filepath.Join(nodeDir, "data"), pluginDir, host, own, spec.ACL, c.rpc, [2]int{first, first + perNode - 1})
+	configs, err := writeConfig(nodeDir, config, pluginConfig(n.Plugins, c.bind))
+	if err != nil {
+		return nil, err
+	}
+	if err := linkPlugins(pluginDir, n.Plugins); err != nil {
+		return nil, err
+	}
+	out.address = own.url(host)
+	out.agent = &agent{name: n.Name, bin: c.server.bin, configs: configs, prefix: prefix, env: c.server.env, log: spec.Log}
+	return out, nil
 }
 
 func (c *Cluster) agents() []*agent {

@@ -45,6 +45,11 @@ func (p ports) object() map[string]any {
 	return map[string]any{"http": p.HTTP, "rpc": p.RPC, "serf": p.Serf}
 }
 
+// url is where an agent with these ports answers.
+func (p ports) url(host string) string {
+	return "http://" + net.JoinHostPort(host, fmt.Sprint(p.HTTP))
+}
+
 // freePorts finds n agents' ports on the address.
 func freePorts(bind string, n int) ([]ports, error) {
 	out := make([]ports, n)

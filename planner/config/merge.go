@@ -20,18 +20,7 @@ func set[T any](dst *T, src *T) {
 
 // merge puts the file's values over the defaults.
 func (l *loader) merge(c *Config, f *fileConfig) {
-	if n := f.Nomad; n != nil {
-		set(&c.Nomad.Address, n.Address)
-		set(&c.Nomad.Region, n.Region)
-		set(&c.Nomad.Token, n.Token)
-		set(&c.Nomad.TokenFile, n.TokenFile)
-		set(&c.Nomad.CAFile, n.CAFile)
-		set(&c.Nomad.CAPath, n.CAPath)
-		set(&c.Nomad.CertFile, n.CertFile)
-		set(&c.Nomad.KeyFile, n.KeyFile)
-		set(&c.Nomad.TLSServerName, n.TLSServerName)
-		set(&c.Nomad.TLSSkipVerify, n.TLSSkipVerify)
-	}
+	l.mergeNomad(c, f.Nomad)
 	l.mergeListen(c, f.Listen)
 	if m := f.Managed; m != nil {
 		set(&c.Managed.Devices, m.Devices)
@@ -39,19 +28,7 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 		set(&c.Managed.ExemptNamespaces, m.ExemptNamespaces)
 		set(&c.Managed.ExemptNodePools, m.ExemptNodePools)
 	}
-	if f.Policy != nil {
-		set(&c.Policy.Order, f.Policy.Order)
-		set(&c.Policy.Strict, f.Policy.Strict)
-		set(&c.Policy.MaxHolds, f.Policy.MaxHolds)
-		l.mergePreempt(&c.Policy.Preempt, f.Policy.Preempt)
-		l.mergeElastic(&c.Policy.Elastic, f.Policy.Elastic)
-		set(&c.Policy.Forecasts, f.Policy.Forecasts)
-		l.mergeBackfill(&c.Policy.Backfill, f.Policy.Backfill)
-		l.mergeReplace(&c.Policy.Replace, f.Policy)
-		l.mergeOrders(&c.Policy.Policy, f.Policy)
-		l.mergeDefrag(&c.Policy.Defrag, f.Policy.Defrag)
-		l.duration(&c.Policy.HalfLife, f.Policy.HalfLife, "policy.half_life")
-	}
+	l.mergePolicy(c, f.Policy)
 	if a := f.Admission; a != nil {
 		l.duration(&c.Admission.Deadline, a.Deadline, "admission.deadline")
 		if a.Retry != nil {
@@ -86,6 +63,39 @@ func (l *loader) merge(c *Config, f *fileConfig) {
 	}
 	set(&c.ObserveOnly, f.ObserveOnly)
 	set(&c.LogLevel, f.LogLevel)
+}
+
+func (l *loader) mergeNomad(c *Config, n *fileNomad) {
+	if n == nil {
+		return
+	}
+	set(&c.Nomad.Address, n.Address)
+	set(&c.Nomad.Region, n.Region)
+	set(&c.Nomad.Token, n.Token)
+	set(&c.Nomad.TokenFile, n.TokenFile)
+	set(&c.Nomad.CAFile, n.CAFile)
+	set(&c.Nomad.CAPath, n.CAPath)
+	set(&c.Nomad.CertFile, n.CertFile)
+	set(&c.Nomad.KeyFile, n.KeyFile)
+	set(&c.Nomad.TLSServerName, n.TLSServerName)
+	set(&c.Nomad.TLSSkipVerify, n.TLSSkipVerify)
+}
+
+func (l *loader) mergePolicy(c *Config, f *filePolicy) {
+	if f == nil {
+		return
+	}
+	set(&c.Policy.Order, f.Order)
+	set(&c.Policy.Strict, f.Strict)
+	set(&c.Policy.MaxHolds, f.MaxHolds)
+	l.mergePreempt(&c.Policy.Preempt, f.Preempt)
+	l.mergeElastic(&c.Policy.Elastic, f.Elastic)
+	set(&c.Policy.Forecasts, f.Forecasts)
+	l.mergeBackfill(&c.Policy.Backfill, f.Backfill)
+	l.mergeReplace(&c.Policy.Replace, f)
+	l.mergeOrders(&c.Policy.Policy, f)
+	l.mergeDefrag(&c.Policy.Defrag, f.Defrag)
+	l.duration(&c.Policy.HalfLife, f.HalfLife, "policy.half_life")
 }
 
 func (l *loader) mergeListen(c *Config, f *fileListen) {

@@ -126,7 +126,14 @@ func Cells(quick bool) []Cell {
 			c.withOracle()
 		})
 	}
-	middle := func(c *Cell) { c.GPUs, c.Trace, c.Days = sizes[1].gpus, sizes[1].trace, sensitive }
+	addSensitive(add, sizes[1], sensitive)
+	return append(out, costCells(quick)...)
+}
+
+// addSensitive adds the comparisons of a cluster in the middle, each with something
+// else otherwise.
+func addSensitive(add func(kind, id string, change func(*Cell)), size size, days int) {
+	middle := func(c *Cell) { c.GPUs, c.Trace, c.Days = size.gpus, size.trace, days }
 	add(KindRows, "256", func(c *Cell) {
 		middle(c)
 		c.Policies = []string{backfill, caravan, "backfill@oracle", "caravan@oracle", "backfill@no-estimates", "caravan@no-estimates", "caravan@elastic30", "caravan@elastic100", "backfill@elastic100"}
@@ -147,16 +154,15 @@ func Cells(quick bool) []Cell {
 		middle(c)
 		c.Load, c.Policies = 1, []string{backfill, caravan, "caravan+reserve", preempting, "caravan+preempt+lend", "caravan+preempt+reserve"}
 	})
-	for _, trace := range []string{sizes[1].trace, synthetic} {
+	for _, trace := range []string{size.trace, synthetic} {
 		add(KindAblation, trace, func(c *Cell) {
 			middle(c)
 			c.Policies = ablations()
 			if trace == synthetic {
-				c.Trace, c.Days, c.Jobs = synthetic, 0, sizes[1].synth
+				c.Trace, c.Days, c.Jobs = synthetic, 0, size.synth
 			}
 		})
 	}
-	return append(out, costCells(quick)...)
 }
 
 // withOracle adds the row of known run times, where that is soon played.
