@@ -111,7 +111,7 @@ func (sacct) named() named { return named{"Submit", "Elapsed", "AllocTRES"} }
 func (p sacct) job(r *row) (Job, error) {
 	id := strings.Clone(first(r, "JobID", "JobIDRaw"))
 	if strings.Contains(id, ".") {
-		return Job{}, leftOut("it is a step of a job")
+		return Job{ID: id}, leftOut("it is a step of a job")
 	}
 	j := Job{ID: id, Queue: strings.Clone(first(r, "Account", "Partition")), Model: strings.Clone(r.text("JobName"))}
 	gpus := readTRES(first(r, "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"))

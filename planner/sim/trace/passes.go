@@ -38,7 +38,7 @@ func (p *Passes) Each(each func(Job) error) (Report, error) {
 }
 
 func (r *Report) same(as *Report) bool {
-	return r.Rows == as.Rows && r.Jobs == as.Jobs && r.Broken == as.Broken && r.First == as.First && r.FirstLeft == as.FirstLeft && maps.Equal(r.Left, as.Left)
+	return r.Rows == as.Rows && r.Jobs == as.Jobs && r.Joined == as.Joined && r.Apart == as.Apart && r.Broken == as.Broken && r.First == as.First && r.FirstLeft == as.FirstLeft && maps.Equal(r.Left, as.Left)
 }
 
 // Scaled is what came of Scale.

@@ -115,13 +115,24 @@ type Report struct {
 	// FirstLeft says which the first of them is, by line.
 	Left      map[string]int `json:"left_out,omitempty"`
 	FirstLeft string         `json:"first_left_out,omitempty"`
+	// Joined counts the rows of heterogeneous jobs of Slurm that are part of the gang of
+	// another row, and Apart those that stand apart from the first of their job, so that
+	// they are no part of it.
+	Joined int `json:"joined,omitempty"`
+	Apart  int `json:"apart,omitempty"`
 }
 
-// Said are what is to be said of rows that came to nothing: how many, why, and which
-// the first is. Nothing is said of a trace of which every row is a job.
+// Said are what is to be said of rows that came to nothing, or to a part of a job: how
+// many, why, and which the first is. Nothing is said of a trace of which every row is a job.
 func (r *Report) Said() (lines []string) {
 	if r.Broken > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d rows are broken and left out; the first is %s", r.Broken, r.Rows, r.First))
+	}
+	if r.Joined > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %d rows are further components of heterogeneous jobs: each is one gang with the others of its job, for the longest of their run times", r.Joined, r.Rows))
+	}
+	if r.Apart > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %d rows are components of heterogeneous jobs without the first one (+0) before or behind them: they are jobs of their own; sort the rows by JobID", r.Apart, r.Rows))
 	}
 	if len(r.Left) == 0 {
 		return lines
@@ -175,9 +186,13 @@ func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
 	if err != nil {
 		return rep, err
 	}
+	joined := components{rep: &rep, each: each, none: o.Format != FormatSacct}
 	for {
 		row, err := t.next()
 		if errors.Is(err, io.EOF) {
+			if err := joined.end(); err != nil {
+				return rep, err
+			}
 			return rep, rep.check()
 		}
 		rep.Rows++
@@ -188,18 +203,16 @@ func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
 		if err == nil {
 			err = check(&j, p.named())
 		}
+		if err := joined.next(j.ID); err != nil {
+			return rep, err
+		}
 		var left leftOut
 		switch {
 		case errors.As(err, &left):
-			if rep.Left[string(left)]++; rep.FirstLeft == "" {
-				rep.FirstLeft = fmt.Sprintf("line %d: %v", t.line(), err)
-			}
+			rep.leave(left, 1, t.line())
 			continue
 		case err != nil:
-			rep.Broken++
-			if rep.First == "" {
-				rep.First = fmt.Sprintf("line %d: %v", t.line(), err)
-			}
+			rep.breaks(1, t.line(), err)
 			if o.Strict || errors.Is(err, errRead) {
 				return rep, fmt.Errorf("%w: line %d: %w", ErrTrace, t.line(), err)
 			}
@@ -208,10 +221,23 @@ func Scan(r io.Reader, o Options, each func(Job) error) (Report, error) {
 		if j.ID == "" {
 			j.ID = fmt.Sprint(rep.Rows)
 		}
-		rep.Jobs++
-		if err := each(j); err != nil {
+		if err := joined.add(j, t.line()); err != nil {
 			return rep, err
 		}
+	}
+}
+
+// leave counts rows that are well and no job.
+func (r *Report) leave(why leftOut, rows, line int) {
+	if r.Left[string(why)] += rows; r.FirstLeft == "" {
+		r.FirstLeft = fmt.Sprintf("line %d: %v", line, why)
+	}
+}
+
+// breaks counts rows that are broken.
+func (r *Report) breaks(rows, line int, why error) {
+	if r.Broken += rows; r.First == "" {
+		r.First = fmt.Sprintf("line %d: %v", line, why)
 	}
 }
 

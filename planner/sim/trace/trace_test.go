@@ -76,8 +76,18 @@ func TestFormats(t *testing.T) {
 		},
 		"Slurm's arrays, heterogeneous jobs and requeued ones": {
 			o: Options{Format: "sacct"}, text: "JobID|Submit|Elapsed|AllocTRES|State\n1_1|1970-01-01T00:00:07|1-00:00:01|cpu=8,gres/gpu=1|COMPLETED\n1_1.batch|1970-01-01T00:00:07|00:01:00|cpu=8,gres/gpu=1|COMPLETED\n1_[2-9]|1970-01-01T00:00:07|00:00:00||PENDING\n2+0|1970-01-01T00:00:07|00:01:00|gres/gpu=1|COMPLETED\n2+1|1970-01-01T00:00:07|00:01:00|gres/gpu=8|COMPLETED\n3|1970-01-01T00:00:07|00:01:00|gres/gpu=1|NODE_FAIL\n3|1970-01-01T00:00:09|02:00|gres/gpu=1|CANCELLED by 7\n",
-			want:    []Job{{ID: "1_1", Submit: 7, Duration: 86401, GPUs: 1}, {ID: "2+0", Submit: 7, Duration: 60, GPUs: 1}, {ID: "2+1", Submit: 7, Duration: 60, GPUs: 8}, {ID: "3", Submit: 7, Duration: 60, GPUs: 1}, {ID: "3#5", Submit: 9, Duration: 120, GPUs: 1}},
-			wantRep: Report{Rows: 7, Jobs: 5, Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}, FirstLeft: "line 3: it is a step of a job"},
+			want:    []Job{{ID: "1_1", Submit: 7, Duration: 86401, GPUs: 1}, {ID: "2", Submit: 7, Duration: 60, GPUs: 9}, {ID: "3", Submit: 7, Duration: 60, GPUs: 1}, {ID: "3#4", Submit: 9, Duration: 120, GPUs: 1}},
+			wantRep: Report{Rows: 7, Jobs: 4, Joined: 1, Left: map[string]int{"it is a step of a job": 1, "it has no GPU": 1}, FirstLeft: "line 3: it is a step of a job"},
+		},
+		"Slurm's components with steps, without GPUs, and apart": {
+			o: Options{Format: "sacct"}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n" + strings.Join([]string{"1+0|7|60|cpu=8", "1+1|7|60|gres/gpu=8", "1+1.batch|7|60|gres/gpu=8", "1+2|7|90|gres/gpu=4", "4+1|7|60|gres/gpu=2", "4+0|6|60|gres/gpu=1", "2+0|8|60|gres/gpu=1", "5|9|60|gres/gpu=1", "2+1|9|60|gres/gpu=2", "2+2|9|60|gres/gpu=3", "6+0|10|60|gres/gpu=1"}, "\n"),
+			want:    []Job{{ID: "4", Submit: 6, Duration: 60, GPUs: 3}, {ID: "1", Submit: 7, Duration: 90, GPUs: 12}, {ID: "2+0", Submit: 8, Duration: 60, GPUs: 1}, {ID: "2", Submit: 9, Duration: 60, GPUs: 5}, {ID: "5", Submit: 9, Duration: 60, GPUs: 1}, {ID: "6+0", Submit: 10, Duration: 60, GPUs: 1}},
+			wantRep: Report{Rows: 11, Jobs: 6, Joined: 3, Apart: 2, Left: map[string]int{"it has no GPU": 1, "it is a step of a job": 1}, FirstLeft: "line 2: it has no GPU"},
+		},
+		"Slurm's components with parts of GPUs": {
+			o: Options{Format: "sacct", Shards: 4}, text: "JobID|Submit|ElapsedRaw|AllocTRES\n1+0|7|60|gres/gpu=1\n1+1|7|60|gres/shard=1\n2+0|7|60|gres/shard=1\n2+1|7|60|cpu=1\n3+0|7|60|gres/gpu=1048576\n3+1|7|60|gres/gpu=1\n",
+			want:    []Job{{ID: "2+0", Submit: 7, Duration: 60, GPUs: 1, Share: 0.25}},
+			wantRep: Report{Rows: 6, Jobs: 1, Broken: 2, First: "line 6: job 3 has 1048577 GPUs in all of its components: want 1 to 1048576", Left: map[string]int{"it is a component of a heterogeneous job with a part of a GPU beside other GPUs: a job has one, or whole GPUs": 2, "it has no GPU": 1}, FirstLeft: "line 2: it is a component of a heterogeneous job with a part of a GPU beside other GPUs: a job has one, or whole GPUs"},
 		},
 		"Slurm's older generic resources": {
 			o: Options{Format: "sacct"}, text: "JobID|Submit|Elapsed|ReqGRES\n1|1970-01-01T00:00:07|01:00|gpu:8\n2|1970-01-01T00:00:07|01:00|gres:gpu:a100:4\n3|1970-01-01T00:00:07|01:00|gpu:v100:2(S:0-1)\n4|1970-01-01T00:00:07|01:00|gres:gpu:2(S:0),gres:tmpdisk:100\n",
