@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/burst"
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -215,6 +216,9 @@ func (b *buyer) poolText(pool *model.BuyPool, d *model.PoolDemand, bought int) s
 	if why := b.blocked(pool, ""); why != "" {
 		parts = append(parts, why)
 	}
+	if until := b.cools(pool.Name); !until.IsZero() {
+		parts = append(parts, fmt.Sprintf("nodes of it were given back just now, so until %s nothing is bought there for who has time until then", clock(until, b.c.now)))
+	}
 	if b.c.burst.Hold != "" {
 		parts = append(parts, "nothing is bought: "+b.c.burst.Hold)
 	}
@@ -239,9 +243,17 @@ func (b *buyer) blocked(pool *model.BuyPool, market string) string {
 		if u := b.uses[p.ID]; p.Pool == pool.Name && p.Open() && u != nil && !u.State.Open() && u.Reason != "" && (u.Reason != useLost || p.Market == market) {
 			return fmt.Sprintf("nothing is bought there for now: purchase %s: %s", p.ID, u.Why)
 		}
-		if p.Pool == pool.Name && p.State != model.PurchaseFailed && len(p.Leaving) > 0 && p.Until.After(b.c.now) {
-			return fmt.Sprintf("nodes of it were given back just now, and are paid for until %s", clock(p.Until, b.c.now))
-		}
 	}
 	return ""
+}
+
+// cools is until when nothing is bought in a pool for who has the time, since nodes of
+// it were given back just now; zero if nothing was.
+func (b *buyer) cools(pool string) (until time.Time) {
+	for i := range b.c.burst.Bought {
+		if p := &b.c.burst.Bought[i]; p.Pool == pool && p.State != model.PurchaseFailed && len(p.Leaving) > 0 && p.Until.After(b.c.now) && p.Until.After(until) {
+			until = p.Until
+		}
+	}
+	return until
 }

@@ -208,10 +208,14 @@ func (b *buyer) offers(j *model.Job) []burst.Offer {
 		if n == 0 {
 			continue
 		}
+		cools := time.Duration(0)
+		if until := b.cools(pool.Name); !until.IsZero() {
+			cools = until.Sub(b.c.now)
+		}
 		for _, market := range []string{model.MarketSpot, model.MarketOnDemand} {
 			if price := pool.Price(market); price > 0 {
 				o := b.offer(pool, market, n, j)
-				o.Boot, o.MinBilling, o.Against = pool.Boot, pool.MinBilling, b.unavailable(pool, market, n, price)
+				o.Boot, o.MinBilling, o.Cools, o.Against = pool.Boot, pool.MinBilling, cools, b.unavailable(pool, market, n, price)
 				out = append(out, o)
 			}
 		}

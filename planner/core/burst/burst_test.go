@@ -167,7 +167,12 @@ func TestChoose(t *testing.T) {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver, p.WaitGPUs = 2*h, 8
 				g.Waited = 3 * h
-			}, "", 0, "it waits until nobody knows when, and with 16 GPUs it may wait for 4h0m0s, until Jan 1 01:00 UTC"},
+			}, "", 0, "it waits until nobody knows when, nodes would be ready in 6m0s, and with 16 GPUs it may wait for 4h0m0s, until Jan 1 01:00 UTC"},
+		// 2 h may pass; nodes take 6 min.
+		"nobody knows when, and nodes would be there just in time": {
+			func(g *Gang, o []Offer, p *Policy) { p.WaitOver, g.Waited = 2*h, 114*m }, "", 0, "it may wait for 2h0m0s, until Jan 1 00:06 UTC"},
+		"nobody knows when, and nodes would be there a second late": {
+			func(g *Gang, o []Offer, p *Policy) { p.WaitOver, g.Waited = 2*h, 114*m+time.Second }, "eu spot", 17.322, "it waits until nobody knows when, nodes would be ready in 6m0s, more than the 2h0m0s that it may"},
 		"the wait is over": {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver, p.WaitGPUs = 2*h, 8
@@ -182,8 +187,45 @@ func TestChoose(t *testing.T) {
 		"here it is sooner": {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver = h
-				g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, true, 5*m, 125*m
+				g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 57*m, true, 5*m, 125*m
 			}, "", 0, "it would take 2h10m0s, and here it is through at Jan 1 02:05 UTC"},
+		"here it would be sooner, but so it was said before": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver = h
+				g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 61*m, true, 5*m, 125*m
+			}, "eu spot", 17.322, "it will have waited for 1h6m0s, more than the 1h0m0s that it may"},
+		"here it would be sooner, and nothing is worth a wait that is not shorter": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, p.WaitPrice = h, 100
+				g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 61*m, true, 5*m, 125*m
+			}, "", 0, "it would take 2h10m0s, and here it is through at Jan 1 02:05 UTC"},
+		// At the latest it is through in 2 h 22 min on spot nodes, and is to be in 3 h 50 min.
+		"nodes were given back, and there is time": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 4*h, true, 3*h, 5*h
+				o[0].Cools, o[1].Cools, o[2].Against = 20*m, 20*m, "quota"
+			}, "", 0, "nodes of it were given back just now, and nothing is bought there until Jan 1 00:20 UTC for who has time until then"},
+		// On nodes that stay it is 2 h 18 min, of 3 h 10 min; on spot nodes there is no time.
+		"nodes were given back, and there is none": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 200*m, true, 3*h, 5*h
+				o[0].Cools, o[1].Against, o[2].Against = 53*m, "none are left", "quota"
+				g.Since = 2 * h
+			}, "eu on_demand", 42, ""},
+		"nodes were given back, and it may wait": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, 94*m, true, 3*h, 5*h
+				o[0].Cools, o[1].Cools, o[2].Against = 20*m, 20*m, "quota"
+			}, "", 0, "nothing is bought there until Jan 1 00:20 UTC"},
+		"nodes were given back, and it may not wait": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, 95*m, true, 3*h, 5*h
+				o[0].Cools, o[1].Cools, o[2].Against = 20*m, 20*m, "quota"
+			}, "eu spot", 17.322, ""},
+		"nodes were given back, and nobody says how long it may wait": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.Mode, o[0].Cools, o[1].Cools, o[2].Cools = model.BurstOnly, m, m, m
+			}, "", 0, "nothing is bought there until Jan 1 00:01 UTC"},
 		// An hour is over, and 2 h it may wait: nodes that others have are there in time
 		// after 30 minutes, but not after 90, when others can be had after 6.
 		"others' nodes, in time": {
@@ -261,7 +303,11 @@ func TestChooseKeepsItsWord(t *testing.T) {
 		}
 		g.Total, g.Since, g.HomeEnd = g.Work, g.Waited, g.HomeStart+g.Work
 		p := Policy{WaitOver: minutes("over", 0, 600), WaitPrice: float64(rapid.IntRange(0, 5).Draw(t, "wait price"))}
-		c := Choose(g, pools(), p)
+		offers := pools()
+		for i := range offers {
+			offers[i].Cools = minutes("cools", 0, 60)
+		}
+		c := Choose(g, offers, p)
 		if c.Why == "" {
 			t.Fatal("no reason")
 		}
@@ -276,6 +322,10 @@ func TestChooseKeepsItsWord(t *testing.T) {
 			t.Fatalf("costs %g of %g", best.Cost, g.Budget)
 		case g.HasDeadline && g.Deadline > 0 && best.Market == model.MarketOnDemand && best.Late > g.Deadline-full.Margin:
 			t.Fatalf("through in %s, deadline in %s", best.Late, g.Deadline)
+		case best.Cools > 0 && g.HasDeadline && g.Deadline > 0 && best.Cools+best.Late <= g.Deadline-full.Margin:
+			t.Fatalf("bought where nodes were given back, though in %s it is early enough: through in %s then, deadline in %s", best.Cools, best.Late, g.Deadline)
+		case best.Cools > 0 && (!g.HasDeadline || g.Deadline <= 0) && (g.Mode == model.BurstOnly || g.Waited+best.Cools+best.Start <= p.WaitOver):
+			t.Fatalf("bought where nodes were given back for who has waited for %s and may for %s", g.Waited, p.WaitOver)
 		case g.HasDeadline && g.Deadline > 0 && g.HomeKnown && g.Mode == model.BurstAllow && g.HomeEnd+full.Margin <= g.Deadline:
 			t.Fatalf("here it would be in time: %s", c.Why)
 		}

@@ -61,6 +61,9 @@ type Offer struct {
 	Moving             float64
 	CarbonPerNodeHour  float64
 	Shares             string
+	// Cools is for how long nothing is bought there for whoever has the time, since
+	// nodes were given back just now.
+	Cools time.Duration
 	// Against says why it cannot be had; empty: it can.
 	Against string
 }
@@ -156,7 +159,7 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 	if g.Mode == model.BurstOnly {
 		return true, "it runs on bought nodes only", 0
 	}
-	if g.HasDeadline && g.Deadline > 0 {
+	if g.urgent() {
 		switch latest := latestBuy(g, offers, p); {
 		case g.HomeKnown && plus(g.HomeEnd, p.Margin) <= g.Deadline:
 			return false, fmt.Sprintf("it is through here at %s, in time for its deadline at %s: nothing is bought", g.at(g.HomeEnd), g.at(g.Deadline)), 0
@@ -175,26 +178,19 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 		return false, over + "it has no deadline that nodes are bought for, and no wait is worth a price (burst.wait)", 0
 	}
 	limit := p.mayWait(g)
-	waits, told := g.Waited, "waits until nobody knows when"
+	boot := soonest(offers)
+	waits, told := plus(g.Waited, boot), fmt.Sprintf("waits until nobody knows when, nodes would be ready in %s", span(boot))
 	if g.HomeKnown {
-		waits = plus(waits, g.HomeStart)
+		waits = plus(g.Waited, g.HomeStart)
 		told = fmt.Sprintf("will have waited for %s", span(waits))
 	}
 	if waits <= limit {
 		if !g.HomeKnown {
-			again = limit - g.Waited
+			again = limit - waits
 		}
 		return false, fmt.Sprintf("%sit %s, and with %s it may wait for %s, until %s", over, told, gpus(g.GPUs), span(limit), g.at(limit-g.Waited)), again
 	}
 	return true, fmt.Sprintf("%sit %s, more than the %s that it may with %s", over, told, span(limit), gpus(g.GPUs)), 0
-}
-
-// mayWait is how long a gang without a deadline may wait; 0: for ever.
-func (p *Policy) mayWait(g *Gang) time.Duration {
-	if p.WaitGPUs > 0 && g.GPUs > p.WaitGPUs {
-		return scale(p.WaitOver, float64(g.GPUs)/float64(p.WaitGPUs))
-	}
-	return p.WaitOver
 }
 
 // sooner reports whether other nodes can be bought, within the budget, that a gang has
@@ -203,26 +199,6 @@ func sooner(g *Gang, v *Valued, all []Valued) bool {
 	return slices.ContainsFunc(all, func(o Valued) bool {
 		return o.Shares == "" && o.Offer.Against == "" && o.Start < v.Start && (g.Budget < 0 || o.Cost <= g.Budget)
 	})
-}
-
-// latestBuy is until when it is early enough to buy nodes that stay, at the best
-// offer; below 0: it is too late.
-func latestBuy(g *Gang, offers []Valued, p *Policy) time.Duration {
-	best := never
-	for i := range offers {
-		if offers[i].Market == model.MarketOnDemand && offers[i].Shares == "" {
-			best = min(best, offers[i].Late)
-		}
-	}
-	if best == never { // there is nothing but spot
-		for i := range offers {
-			best = min(best, offers[i].Late)
-		}
-	}
-	if best > never/2 {
-		return -1
-	}
-	return g.Deadline - p.Margin - best
 }
 
 // noSpot reports whether there would be spot nodes, but none can be had now.
@@ -244,9 +220,11 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 	progress := Progress{Total: g.Total, Left: scale(g.Work, p.Safety/v.Speed), Since: g.Since, Rest: g.Deadline - p.Margin, Change: plus(v.Start, p.Restart)}
 	even := progress
 	even.Left = g.Work // as it is expected, since all of it is
-	urgent := g.HasDeadline && g.Deadline > 0
+	urgent := g.urgent()
 	switch {
 	case v.Against != "":
+	case v.Cools > 0 && p.hasTime(g, v, v.Cools):
+		v.Against = fmt.Sprintf("nodes of it were given back just now, and nothing is bought there until %s for who has time until then", g.at(v.Cools))
 	case v.End >= never/2:
 		v.Against = "spot nodes would be taken away faster than it works; let it make checkpoints (caravan_checkpoint)"
 	case g.Budget >= 0 && v.Cost > g.Budget:
@@ -259,7 +237,7 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 		v.Against = fmt.Sprintf("with %s of work left and %s to change nodes there is no time for nodes that may be taken away", span(progress.Left), span(progress.Change))
 	case urgent && g.Mode != model.BurstOnly && v.Market == model.MarketOnDemand && spotAway && v.Shares == "" && !progress.MustStay() && !even.Behind():
 		v.Against = fmt.Sprintf("spot nodes may come back, and it is not behind: %s of %s are done", span(g.Total-g.Work), span(g.Total))
-	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd:
+	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd && (!p.overdue(g) || p.WaitPrice > 0):
 		v.Against = fmt.Sprintf("it would take %s, and here it is through at %s", span(v.End), g.at(g.HomeEnd))
 	case !urgent && p.WaitOver > 0 && v.Shares != "" && g.Mode != model.BurstOnly && plus(g.Waited, v.Start) > p.mayWait(g) && sooner(g, v, all):
 		v.Against = fmt.Sprintf("it can have them in %s, others are there sooner, and with %s it may wait for %s", span(v.Start), gpus(g.GPUs), span(p.mayWait(g)))

@@ -46,8 +46,8 @@ type Policy struct {
 	// DefaultLead.
 	Idle time.Duration `json:"idle_ns,omitempty"`
 	Lead time.Duration `json:"lead_ns,omitempty"`
-	// CoolDown is how long after nodes of a pool were given back, or a purchase was
-	// made there for the same gang, nothing is bought; 0 means DefaultCoolDown.
+	// CoolDown is how long after nodes of a pool were given back nothing is bought
+	// there for who has the time; 0 means DefaultCoolDown.
 	CoolDown time.Duration `json:"cool_down_ns,omitempty"`
 	// MaxNodes is how many nodes there may be in all pools together, and
 	// MaxPricePerHour what they may cost in an hour; 0 is no limit.
