@@ -28,6 +28,10 @@ type Even struct{}
 // Of implements Speed.
 func (Even) Of(*JobShape, []Piece) float64 { return 1 }
 
+// DefaultInterval is how far apart decisions are at least, in seconds, whatever the
+// policy. With 30 s simulations take no less time: most decisions are about one event.
+const DefaultInterval = 10.0
+
 // Restart is what it takes to stop a job and to go on with it later, in
 // seconds: Base times its GPUs to the power of Growth, both to save its state and
 // to load it.

@@ -215,7 +215,7 @@ func (f *fleets) all(ctx context.Context) ([]Cost, error) {
 func smallerNodes(gpus int) int { return max(1, int(smaller*float64(gpus/perNode))) }
 
 // interval is how often is decided at most, in seconds.
-const interval = 10
+const interval = sim.DefaultInterval
 
 // playCosts plays all seeds of a cell, several at once.
 func (o *Options) playCosts(ctx context.Context, p *Played, c *sim.Comparison) error {

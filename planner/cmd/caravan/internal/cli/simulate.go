@@ -98,7 +98,7 @@ The same seed gives the same bytes, but for decide_mean_us and decide_event_us, 
 	cmd.Flags().Float64Var(&f.elastic, "elastic", 0, "`part` of the whole-node jobs that can have half to twice the nodes they ask for, 0 to 1")
 	cmd.Flags().StringVar(&f.elasticSpeed, "elastic-speed", elasticLinear, "how much faster elastic jobs are with more nodes: "+elasticLinear+", or by the `"+elasticModel+"` of speed by place")
 	cmd.Flags().StringVar(&f.queues, "queues", "", "`file` with queue blocks, as the planner's configuration has them; otherwise the queues of the trace are equals")
-	cmd.Flags().Float64Var(&f.interval, "interval", 30, "`seconds` between two decisions at least")
+	cmd.Flags().Float64Var(&f.interval, "interval", sim.DefaultInterval, "`seconds` between two decisions at least, whatever the policy; the evaluation decides as often")
 	cmd.Flags().StringVar(&f.events, "events", "", "`file` for every event as a line of JSON; with several runs POLICY.SEED is put before its ending")
 	cmd.Flags().StringVar(&f.report, "report", "", "`directory` for a report: one HTML file with plots, and the data as CSV")
 	return cmd
