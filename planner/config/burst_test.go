@@ -72,7 +72,7 @@ burst {
   }
 }
 `
-	c, err := Parse([]byte(src), "/etc/c.hcl", noEnv, reads(map[string]string{"/etc/pools.hcl": somePools}))
+	c, err := parse([]byte(src), "/etc/c.hcl", noEnv, reads(map[string]string{"/etc/pools.hcl": somePools}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestBurstFaults(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse([]byte(test.src), "c.hcl", noEnv, reads(map[string]string{"p.hcl": test.pools}))
+			_, err := parse([]byte(test.src), "c.hcl", noEnv, reads(map[string]string{"p.hcl": test.pools}))
 			if err == nil {
 				t.Fatal("no fault")
 			}
@@ -144,7 +144,7 @@ func TestBurstDocument(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?s)```hcl (\\w+)\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
 		examples[m[1]] = m[2]
 	}
-	c, err := Parse([]byte(examples["config"]), "c.hcl", noEnv, reads(map[string]string{"pools.hcl": examples["pools"]}))
+	c, err := parse([]byte(examples["config"]), "c.hcl", noEnv, reads(map[string]string{"pools.hcl": examples["pools"]}))
 	if err != nil {
 		t.Fatal(err)
 	}

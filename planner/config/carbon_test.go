@@ -16,7 +16,7 @@ func carbonConfig(inside string) string {
 
 func TestCarbon(t *testing.T) {
 	files := reads(map[string]string{"/etc/p.hcl": somePools, "p.hcl": somePools})
-	c, err := Parse([]byte(carbonConfig(`url = "https://carbon.example/{region}"`)), "/etc/c.hcl", noEnv, files)
+	c, err := parse([]byte(carbonConfig(`url = "https://carbon.example/{region}"`)), "/etc/c.hcl", noEnv, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestCarbon(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"eu": "eu-west-1"}, c.Burst.CarbonZones()); diff != "" {
 		t.Errorf("zones (-want +got):\n%s", diff)
 	}
-	c, err = Parse([]byte(carbonConfig(`url = "https://carbon.example/latest?zone={region}"
+	c, err = parse([]byte(carbonConfig(`url = "https://carbon.example/latest?zone={region}"
 value = "data.0.actual"
 header = "auth-token"
 token_file = "carbon.token"
@@ -68,7 +68,7 @@ func TestCarbonFaults(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse([]byte(carbonConfig(test.inside)), "c.hcl", noEnv, reads(map[string]string{"p.hcl": somePools}))
+			_, err := parse([]byte(carbonConfig(test.inside)), "c.hcl", noEnv, reads(map[string]string{"p.hcl": somePools}))
 			if err == nil {
 				t.Fatal("no fault")
 			}

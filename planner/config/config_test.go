@@ -153,7 +153,7 @@ func TestParseFull(t *testing.T) {
 		}
 		return []byte(`rack "r1" { nodes = ["n1"] }`), nil
 	}
-	got, err := Parse([]byte(full), "/etc/caravan/caravan.hcl", noEnv, read)
+	got, err := parse([]byte(full), "/etc/caravan/caravan.hcl", noEnv, read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestParseFaults(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse([]byte(test.src), "c.hcl", envOf(test.env), noRead)
+			_, err := parse([]byte(test.src), "c.hcl", envOf(test.env), noRead)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -313,7 +313,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Parse([]byte(test.src), "c.hcl", envOf(env), noRead)
+			got, err := parse([]byte(test.src), "c.hcl", envOf(env), noRead)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func TestDefragDocument(t *testing.T) {
 	if m == nil {
 		t.Fatal("there is no example")
 	}
-	cfg, err := Parse([]byte(m[1]), "defrag.md", noEnv, noRead)
+	cfg, err := parse([]byte(m[1]), "defrag.md", noEnv, noRead)
 	if err != nil || !cfg.Policy.Defrag.Enabled {
 		t.Errorf("%+v, %v", cfg.Policy.Defrag, err)
 	}

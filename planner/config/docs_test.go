@@ -36,7 +36,7 @@ func TestOperatorsDocument(t *testing.T) {
 		}
 	}
 	for i, src := range all["config"] {
-		if _, err := Parse([]byte(src), "operators.md", noEnv, noRead); err != nil {
+		if _, err := parse([]byte(src), "operators.md", noEnv, noRead); err != nil {
 			t.Errorf("configuration %d: %v", i, err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestOperatorsDocument(t *testing.T) {
 // The reference shows the defaults, so it must give the default configuration.
 func TestReferenceShowsDefaults(t *testing.T) {
 	reference := examples(t)["config"][1]
-	got, err := Parse([]byte(reference), "operators.md", noEnv, noRead)
+	got, err := parse([]byte(reference), "operators.md", noEnv, noRead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestPoliciesDocument(t *testing.T) {
 		}
 	}
 	for _, m := range regexp.MustCompile("(?s)```hcl policy\n(.*?)```").FindAllStringSubmatch(string(b), -1) {
-		if _, err := Parse([]byte("policy {\n"+m[1]+"}\n"), "policies.md", noEnv, noRead); err != nil {
+		if _, err := parse([]byte("policy {\n"+m[1]+"}\n"), "policies.md", noEnv, noRead); err != nil {
 			t.Error(err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestElasticDocument(t *testing.T) {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
 	for _, m := range examples {
-		got, err := Parse([]byte(m[1]), "elastic.md", noEnv, noRead)
+		got, err := parse([]byte(m[1]), "elastic.md", noEnv, noRead)
 		if err != nil {
 			t.Fatal(err)
 		}

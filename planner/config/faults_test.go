@@ -87,7 +87,7 @@ func TestWrongTypesAreToldAndNothingElse(t *testing.T) {
 		t.Fatalf("%d keys are found", len(keys))
 	}
 	read := func(string) ([]byte, error) { return []byte(`rack "r1" { nodes = ["n1"] }`), nil }
-	if _, err := Parse([]byte(src), "c.hcl", noEnv, read); err != nil {
+	if _, err := parse([]byte(src), "c.hcl", noEnv, read); err != nil {
 		t.Fatalf("the text itself: %v", err)
 	}
 	all := []int{}
@@ -103,7 +103,7 @@ func TestWrongTypesAreToldAndNothingElse(t *testing.T) {
 			lines[line-1] = before + "= [[7]]"
 			want = append(want, fmt.Sprintf("c.hcl:%d: %s", line, keys[line]))
 		}
-		_, err := Parse([]byte(strings.Join(lines, "\n")), "c.hcl", noEnv, read)
+		_, err := parse([]byte(strings.Join(lines, "\n")), "c.hcl", noEnv, read)
 		if err == nil {
 			t.Fatal("no fault is told")
 		}
@@ -153,7 +153,7 @@ func TestFaultTexts(t *testing.T) {
 		"levels that nobody can read":   {"levels = 7\nlevel \"x\" {}\ntopology_file = \"t.hcl\"\npolicy {\n  spares {\n    per = \"row\"\n  }\n}\n", []string{`c.hcl:1: levels is 7: want a list of texts`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse([]byte(test.src), "c.hcl", noEnv, noRead)
+			_, err := parse([]byte(test.src), "c.hcl", noEnv, noRead)
 			if err == nil {
 				t.Fatal("no fault")
 			}
@@ -177,7 +177,7 @@ func TestFaultsOfSeveralFiles(t *testing.T) {
 	read := func(path string) ([]byte, error) {
 		return []byte(map[string]string{"q.hcl": "queue \"a\" {\n  weight = \"x\"\n  default = 7\n}\n", "t.hcl": "rack \"a\" {\n  nodes = 1\n}\nrak \"b\" {}\n"}[path]), nil
 	}
-	_, err := Parse([]byte(src), "c.hcl", envOf(map[string]string{"CARAVAN_LOG_LEVEL": "loud"}), read)
+	_, err := parse([]byte(src), "c.hcl", envOf(map[string]string{"CARAVAN_LOG_LEVEL": "loud"}), read)
 	want := []string{
 		"c.hcl:3: observe_only is 3: want true or false",
 		"t.hcl:2: nodes is 1: want a list of texts in quotes, like [\"a\", \"b\"]",
@@ -211,7 +211,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("admission { retry { initial = \"1s\" } }")
 	f.Add("queue {}\nqueue \"a\" \"b\" { weight = null }\nlevels = [null]")
 	f.Fuzz(func(t *testing.T, src string) {
-		c, err := Parse([]byte(src), "c.hcl", noEnv, noRead)
+		c, err := parse([]byte(src), "c.hcl", noEnv, noRead)
 		if err == nil && (len(c.Levels) == 0 || len(c.Managed.Devices) == 0) {
 			t.Errorf("an incomplete configuration was accepted: %+v", c)
 		}

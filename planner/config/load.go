@@ -29,12 +29,6 @@ func Load(path string, env func(string) (string, bool)) (Config, error) {
 	return parse(src, path, env, readFile)
 }
 
-// Parse is Load for a file that was read already; read is asked for the
-// topology file that it may name.
-func Parse(src []byte, path string, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
-	return parse(src, path, env, read)
-}
-
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -46,6 +40,8 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// parse is Load for a file that was read already; read is asked for those that it
+// names.
 func parse(src []byte, path string, env func(string) (string, bool), read func(string) ([]byte, error)) (Config, error) {
 	return document{src: src, path: path, start: hcl.InitialPos, levels: Default().Levels, env: env, read: read}.parse()
 }

@@ -45,7 +45,7 @@ queue "org/a" {
   default = true
 }`), nil
 	}
-	got, err := Parse([]byte(src), "/etc/caravan/caravan.hcl", noEnv, read)
+	got, err := parse([]byte(src), "/etc/caravan/caravan.hcl", noEnv, read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ queue "org/y" {
 }
 queue "org" {}
 `
-	_, err := Parse([]byte(src), "c.hcl", noEnv, func(string) ([]byte, error) { return []byte(other), nil })
+	_, err := parse([]byte(src), "c.hcl", noEnv, func(string) ([]byte, error) { return []byte(other), nil })
 	if err == nil {
 		t.Fatal("no fault found")
 	}
@@ -113,7 +113,7 @@ func TestQueuesFileFaults(t *testing.T) {
 		"no HCL":     {func(string) ([]byte, error) { return []byte("queue {"), nil }, "q.hcl:1: "},
 		"other keys": {func(string) ([]byte, error) { return []byte("levels = []"), nil }, "q.hcl:1: levels is not known here: allowed are queue"},
 	} {
-		if _, err := Parse([]byte(`queues_file = "q.hcl"`), "c.hcl", noEnv, tt.read); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := parse([]byte(`queues_file = "q.hcl"`), "c.hcl", noEnv, tt.read); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestQueuesDocument(t *testing.T) {
 		if strings.HasPrefix(m[1], "job ") {
 			continue
 		}
-		if c, err := Parse([]byte(m[1]), "queues.md", noEnv, func(string) ([]byte, error) { return []byte(`queue "team" {}`), nil }); err != nil {
+		if c, err := parse([]byte(m[1]), "queues.md", noEnv, func(string) ([]byte, error) { return []byte(`queue "team" {}`), nil }); err != nil {
 			t.Errorf("%v\n%s", err, m[1])
 		} else if len(c.Queues) == 0 && !strings.Contains(m[1], "policy") {
 			t.Errorf("no queue in %s", m[1])

@@ -20,7 +20,7 @@ func TestRegions(t *testing.T) {
 	if len(blocks) != 1 {
 		t.Fatalf("docs/regions.md has %d configurations, want 1", len(blocks))
 	}
-	got, err := Parse([]byte(blocks[0][1]), "regions.md", noEnv, noRead)
+	got, err := parse([]byte(blocks[0][1]), "regions.md", noEnv, noRead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestFederationExample(t *testing.T) {
 	if block == nil {
 		t.Fatal("docs/regions.md has no example of a federation")
 	}
-	got, err := Parse([]byte(block[1]), "regions.md", noEnv, noRead)
+	got, err := parse([]byte(block[1]), "regions.md", noEnv, noRead)
 	if err != nil || !cmp.Equal(got.Federation, []string{"eu", "us"}) || got.Nomad.Region != "eu" {
 		t.Errorf("federation %q from region %q, %v; want eu and us from eu", got.Federation, got.Nomad.Region, err)
 	}
@@ -56,7 +56,7 @@ region "us" {
   price = { "H100" = -2 }
   data  = [""]
 }`
-	_, err := Parse([]byte(src), "f", noEnv, noRead)
+	_, err := parse([]byte(src), "f", noEnv, noRead)
 	if err == nil {
 		t.Fatal("no fault found")
 	}
@@ -68,7 +68,7 @@ region "us" {
 }
 
 func TestFederation(t *testing.T) {
-	got, err := Parse([]byte(`
+	got, err := parse([]byte(`
 nomad { region = "us" }
 federation { regions = ["eu", "us"] }`), "f", noEnv, noRead)
 	if err != nil || !cmp.Equal(got.Federation, []string{"eu", "us"}) {
@@ -84,7 +84,7 @@ federation { regions = ["eu", "us"] }`), "f", noEnv, noRead)
 		"level":             {"levels = [\"rack\"]\nfederation { regions = [\"eu\", \"us\"] }", `the outermost level is "region"`},
 	}
 	for name, test := range tests {
-		if _, err := Parse([]byte(test.src), "f", noEnv, noRead); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := parse([]byte(test.src), "f", noEnv, noRead); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q in it", name, err, test.want)
 		}
 	}

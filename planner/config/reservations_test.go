@@ -19,7 +19,7 @@ func TestReservations(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile("(?s)```hcl config\n(.*?)```").FindSubmatch(b)
-	c, err := Parse(m[1], "reservations.md", noEnv, noRead)
+	c, err := parse(m[1], "reservations.md", noEnv, noRead)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,15 +21,8 @@ import (
 	"github.com/caravan-sched/caravan/planner/rewrite"
 )
 
-// Option changes how a Daemon is made.
-type Option func(*Daemon)
-
-// WithClock gives the daemon another clock for everything that it decides and
-// writes down.
-func WithClock(now func() time.Time) Option { return func(d *Daemon) { d.now = now } }
-
 // New makes a planner. It does not talk to Nomad yet.
-func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error) {
+func New(cfg config.Config, log hclog.Logger) (*Daemon, error) {
 	if log == nil {
 		log = hclog.NewNullLogger()
 	}
@@ -47,9 +40,6 @@ func New(cfg config.Config, log hclog.Logger, options ...Option) (*Daemon, error
 		wake:      make(chan struct{}, 1),
 	}
 	d.leader.ask = d.askPeer
-	for _, o := range options {
-		o(d)
-	}
 	d.bursts.carbon.now, d.bursts.carbon.anew = d.now, make(chan struct{}, 1)
 	records := record.NewStore(client, cfg.State.Namespace)
 	d.stores = map[string]*record.Store{cfg.Nomad.Region: records}

@@ -49,14 +49,6 @@ func BlockListLimited(name string, least, most uint64, nested *Spec) *Spec {
 	}}}
 }
 
-// BlockSet describes a block that may stand several times, in no order and
-// without duplicates. The bounds are as in BlockListLimited.
-func BlockSet(name string, least, most uint64, nested *Spec) *Spec {
-	return &Spec{Block: &hclspecpb.Spec_BlockSet{BlockSet: &hclspecpb.BlockSet{
-		Name: name, MinItems: least, MaxItems: most, Nested: nested,
-	}}}
-}
-
 // BlockMap describes labelled blocks; the labels are the keys of the result.
 func BlockMap(name string, labels []string, nested *Spec) *Spec {
 	return &Spec{Block: &hclspecpb.Spec_BlockMap{BlockMap: &hclspecpb.BlockMap{Name: name, Labels: labels, Nested: nested}}}

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -13,11 +12,8 @@ import (
 // (Lifka, The ANL/IBM SP Scheduling System, JSSPP'95), given in space and not
 // in time.
 
-// Sort brings jobs into the order in which they are decided on: by priority,
-// highest first, then by submission, then by namespace and ID.
-func Sort(jobs []*model.Job) { slices.SortFunc(jobs, Compare) }
-
-// Compare is negative if a goes before b.
+// Compare is negative if a goes before b: by priority, highest first, then by
+// submission, then by namespace and ID.
 func Compare(a, b *model.Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), CompareAge(a, b))
 }

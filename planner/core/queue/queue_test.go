@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-func TestSort(t *testing.T) {
+func TestOrder(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 1, 2, 3, minute, 0, 0, time.UTC) }
 	jobs := []*model.Job{
 		{ID: "b", Priority: 50, Submitted: at(2)},
@@ -22,7 +23,7 @@ func TestSort(t *testing.T) {
 		{ID: "late but urgent", Priority: 80, Submitted: at(9)},
 		{ID: "first but unimportant", Priority: 1, Submitted: at(0)},
 	}
-	Sort(jobs)
+	slices.SortFunc(jobs, Compare)
 	var got []string
 	for _, j := range jobs {
 		got = append(got, j.ID)

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Errors of Maximize.
+// Errors of linear programs.
 var (
 	// ErrUnbounded is the error for a program whose objective has no maximum.
 	ErrUnbounded = errors.New("linear program has no maximum")
-	// ErrProgram is the error for a program that Maximize does not solve: one of
+	// ErrProgram is the error for a program that is not solved: one of
 	// uneven rows, or with a negative bound.
 	ErrProgram = errors.New("invalid linear program")
 	// ErrTooLong is the error for a program that took more steps than it may.
@@ -29,23 +29,6 @@ type Solution struct {
 // have coefficients around 1.
 const zero = 1e-9
 
-// Maximize finds x ≥ 0 with rows·x ≤ bounds for which objective·x is largest.
-// Bounds must not be negative, so that x = 0 is where it starts: that is all
-// that sharing GPUs needs. It is the simplex method on a dense dictionary
-// (Dantzig), which takes the column with the greatest promise, and the first
-// that has any (Bland, New Finite Pivoting Rules for the Simplex Method, 1977)
-// whenever a step has brought nothing, so that it never goes round in circles.
-func Maximize(objective []float64, rows [][]float64, bounds []float64) (Solution, error) {
-	d, err := newDictionary(objective, rows, bounds)
-	if err == nil {
-		err = d.maximize()
-	}
-	if err != nil {
-		return Solution{}, err
-	}
-	return d.solution(len(objective)), nil
-}
-
 // dictionary says the basic variables and the objective in terms of the others:
 // basic[i] = bound[i] − Σ cell[i][j]·other[j], objective = value + Σ promise[j]·other[j].
 // Variables are numbered: the program's own from 0, the rows' slacks from first.
@@ -59,6 +42,9 @@ type dictionary struct {
 	other   []int
 }
 
+// newDictionary is the program of finding x ≥ 0 with rows·x ≤ bounds for which
+// objective·x is largest, at x = 0. Bounds must not be negative, so that it can
+// start there: that is all that sharing GPUs needs.
 func newDictionary(objective []float64, rows [][]float64, bounds []float64) (*dictionary, error) {
 	n := len(objective)
 	if len(rows) != len(bounds) {
@@ -78,7 +64,11 @@ func newDictionary(objective []float64, rows [][]float64, bounds []float64) (*di
 	return d, nil
 }
 
-// maximize goes from corner to corner up to the objective's maximum.
+// maximize goes from corner to corner up to the objective's maximum. It is the
+// simplex method on a dense dictionary (Dantzig), which takes the column with the
+// greatest promise, and the first that has any (Bland, New Finite Pivoting Rules
+// for the Simplex Method, 1977) whenever a step has brought nothing, so that it
+// never goes round in circles.
 func (d *dictionary) maximize() error {
 	stalled := false
 	for range 50 * (len(d.basic) + len(d.other) + 10) {

@@ -8,6 +8,18 @@ import (
 	"pgregory.net/rapid"
 )
 
+// maximize solves a program.
+func maximize(objective []float64, rows [][]float64, bounds []float64) (Solution, error) {
+	d, err := newDictionary(objective, rows, bounds)
+	if err == nil {
+		err = d.maximize()
+	}
+	if err != nil {
+		return Solution{}, err
+	}
+	return d.solution(len(objective)), nil
+}
+
 func TestMaximize(t *testing.T) {
 	tests := map[string]struct {
 		objective []float64
@@ -28,7 +40,7 @@ func TestMaximize(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Maximize(tt.objective, tt.rows, tt.bounds)
+			got, err := maximize(tt.objective, tt.rows, tt.bounds)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +78,7 @@ func TestMaximizeRefuses(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Maximize(tt.objective, tt.rows, tt.bounds); !errors.Is(err, tt.want) {
+			if _, err := maximize(tt.objective, tt.rows, tt.bounds); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 		})
@@ -178,7 +190,7 @@ func TestMaximizeAgainstAllCorners(t *testing.T) {
 			}
 			rows, bounds = append(rows, row), append(bounds, number(0, 6, "bound"))
 		}
-		got, err := Maximize(objective, rows, bounds)
+		got, err := maximize(objective, rows, bounds)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,15 +39,6 @@ type Size struct {
 	GPUHours float64 `json:"gpu_hours"`
 }
 
-// Describe sums a trace up.
-func Describe(jobs []Job) Summary {
-	d := NewDescriber()
-	for i := range jobs {
-		d.Add(&jobs[i])
-	}
-	return d.Summary()
-}
-
 // Describer sums a trace up job by job. Its memory does not grow with the trace.
 type Describer struct {
 	sum         Summary

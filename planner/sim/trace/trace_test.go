@@ -331,7 +331,11 @@ func TestSynthetic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := Describe(jobs)
+	sum := NewDescriber()
+	for i := range jobs {
+		sum.Add(&jobs[i])
+	}
+	d := sum.Summary()
 	if d.Jobs != 20000 || d.MaxGPUs < 512 || d.MaxGPUs > 4096 || d.Days > 30 || d.Days < 29 {
 		t.Errorf("summary %+v", d)
 	}
