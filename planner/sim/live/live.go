@@ -19,9 +19,9 @@ import (
 type Nomad interface {
 	Jobs(ctx context.Context) ([]*api.JobListStub, error)
 	Allocations(ctx context.Context) ([]*api.AllocationListStub, error)
-	// Submitted is when the oldest version was registered that Nomad keeps of a
-	// job, in Unix nanoseconds.
-	Submitted(ctx context.Context, namespace, id string) (int64, error)
+	// Versions are when the versions were registered that Nomad keeps of a job, in Unix
+	// nanoseconds, the oldest first.
+	Versions(ctx context.Context, namespace, id string) ([]int64, error)
 }
 
 // metaQueue is the key of a job's meta that names its queue.
@@ -35,11 +35,13 @@ type run struct {
 	from, to time.Time
 	gpus     int
 	open     bool // it has not ended
+	done     bool // it ended well, and nobody stopped it
 }
 
 // Import makes a trace, the earliest job first. A job's GPUs are the most that it
 // had at once, and its duration is how long it had any: what it waited in between
-// does not count. Jobs that still run are left out, and so are those that had no
+// does not count. One that was registered again after all of it had ended well is
+// another job. Jobs that still run are left out, and so are those that had no
 // whole GPU, or that Nomad does not know any more.
 func Import(ctx context.Context, n Nomad) ([]trace.Job, trace.Report, error) {
 	rep := trace.Report{Left: map[string]int{}}
@@ -61,53 +63,92 @@ func Import(ctx context.Context, n Nomad) ([]trace.Job, trace.Report, error) {
 	}
 	var jobs []trace.Job
 	for _, s := range stubs {
+		k := key{cmp.Or(s.Namespace, api.DefaultNamespace), s.ID}
+		list := runs[k]
+		delete(runs, k)
 		if s.Type != api.JobTypeBatch && s.Type != api.JobTypeService || s.Periodic || s.ParameterizedJob {
 			continue
 		}
 		rep.Rows++
-		k := key{cmp.Or(s.Namespace, api.DefaultNamespace), s.ID}
-		switch list := runs[k]; {
+		switch {
 		case len(list) == 0:
 			rep.Left["it has had no whole GPU, or Nomad has forgotten its allocations"]++
 		case open[k] || s.Status != "dead":
 			rep.Left["it has not ended"]++
 		default:
-			j, err := jobOf(ctx, n, s, k, list)
+			made, err := jobsOf(ctx, n, s, k, list)
 			if err != nil {
 				return nil, rep, err
 			}
-			if j.Duration > 0 {
-				jobs = append(jobs, j)
-			} else {
+			if jobs = append(jobs, made...); len(made) == 0 {
 				rep.Left["it ran for no time"]++
 			}
+			rep.Rows += max(0, len(made)-1)
 		}
+	}
+	for range runs {
+		rep.Rows++
+		rep.Left["it was purged: Nomad knows no more than its allocations"]++
 	}
 	rep.Jobs = len(jobs)
 	trace.Sort(jobs)
 	return trace.Shift(jobs), rep, nil
 }
 
-func jobOf(ctx context.Context, n Nomad, s *api.JobListStub, k key, list []run) (trace.Job, error) {
-	submitted, err := n.Submitted(ctx, k.namespace, k.id)
+// jobsOf are the jobs that had a name, one behind the other.
+func jobsOf(ctx context.Context, n Nomad, s *api.JobListStub, k key, list []run) ([]trace.Job, error) {
+	versions, err := n.Versions(ctx, k.namespace, k.id)
 	if err != nil {
-		return trace.Job{}, fmt.Errorf("read the versions of job %s/%s: %w", k.namespace, k.id, err)
+		return nil, fmt.Errorf("read the versions of job %s/%s: %w", k.namespace, k.id, err)
 	}
-	j := trace.Job{ID: k.namespace + "/" + k.id, Queue: cmp.Or(s.Meta[metaQueue], k.namespace)}
-	first := list[0].from
+	slices.SortStableFunc(list, func(a, b run) int { return a.from.Compare(b.from) })
+	var out []trace.Job
+	for from, known := 0, 0; from < len(list); {
+		to, next := from+1, known
+		for ; to < len(list); to++ {
+			if next = another(list[from:to], list[to].from, versions); next > known {
+				break
+			}
+		}
+		// A job is rewritten when it is placed, and only a few versions are kept.
+		at := list[from].from
+		if known < len(versions) && time.Unix(0, versions[known]).Before(at) {
+			at = time.Unix(0, versions[known])
+		}
+		j := trace.Job{ID: k.namespace + "/" + k.id, Queue: cmp.Or(s.Meta[metaQueue], k.namespace), Submit: float64(at.UnixMilli()) / 1000}
+		if len(out) > 0 {
+			j.ID = fmt.Sprintf("%s#%d", j.ID, len(out)+1)
+		}
+		if j.GPUs, j.Duration = together(list[from:to]); j.Duration > 0 {
+			out = append(out, j)
+		}
+		from, known = to, next
+	}
+	return out, nil
+}
+
+// another is the number of the version that was registered after all runs had ended
+// well, but before one began at a time, so that this is of another job; 0 if there is none.
+func another(list []run, begins time.Time, versions []int64) int {
+	var end, ill time.Time
 	for _, r := range list {
-		if r.from.Before(first) {
-			first = r.from
+		if r.to.After(end) {
+			end = r.to
+		}
+		if !r.done && r.to.After(ill) {
+			ill = r.to
 		}
 	}
-	// A job is rewritten when it is placed, and only a few versions are kept.
-	at := first
-	if t := time.Unix(0, submitted); submitted > 0 && t.Before(first) {
-		at = t
+	// What gave way, or failed, goes on: something began after it.
+	if !slices.ContainsFunc(list, func(r run) bool { return !r.from.Before(ill) }) {
+		return 0
 	}
-	j.Submit = float64(at.UnixMilli()) / 1000
-	j.GPUs, j.Duration = together(list)
-	return j, nil
+	for i, v := range versions {
+		if at := time.Unix(0, v); i > 0 && at.After(end) && !at.After(begins) {
+			return i
+		}
+	}
+	return 0
 }
 
 // runOf is when an allocation had its GPUs; false if it never ran with any.
@@ -124,8 +165,8 @@ func runOf(a *api.AllocationListStub) (run, bool) {
 		}
 	}
 	for _, t := range a.TaskStates {
-		if !t.StartedAt.IsZero() && (r.from.IsZero() || t.StartedAt.Before(r.from)) {
-			r.from = t.StartedAt
+		if from := began(a, t); !from.IsZero() && (r.from.IsZero() || from.Before(r.from)) {
+			r.from = from
 		}
 		if t.FinishedAt.After(r.to) {
 			r.to = t.FinishedAt
@@ -134,6 +175,7 @@ func runOf(a *api.AllocationListStub) (run, bool) {
 	if r.gpus == 0 || r.from.IsZero() {
 		return r, false
 	}
+	r.done = a.ClientStatus == api.AllocClientStatusComplete && a.DesiredStatus == api.AllocDesiredStatusRun
 	switch a.ClientStatus {
 	case api.AllocClientStatusRunning, api.AllocClientStatusPending, api.AllocClientStatusUnknown:
 		r.open = true
@@ -143,6 +185,23 @@ func runOf(a *api.AllocationListStub) (run, bool) {
 		}
 	}
 	return r, true
+}
+
+// began is when a task was started first. Nomad says when it was started last, and what
+// its last ten events were: of one that was restarted more often no more is known than
+// when it was given its GPUs.
+func began(a *api.AllocationListStub, t *api.TaskState) time.Time {
+	if t.Restarts == 0 || t.StartedAt.IsZero() || len(t.Events) == 0 {
+		return t.StartedAt
+	}
+	if first := t.Events[0].Type; first == api.TaskReceived || first == api.TaskSetup {
+		for _, e := range t.Events {
+			if e.Type == api.TaskStarted {
+				return time.Unix(0, e.Time)
+			}
+		}
+	}
+	return time.Unix(0, a.CreateTime)
 }
 
 // together is the most GPUs of runs at once, and for how many seconds any ran.
@@ -202,17 +261,18 @@ func (c Client) Allocations(ctx context.Context) ([]*api.AllocationListStub, err
 	return pages(ctx, map[string]string{"resources": "true", "task_states": "true"}, c.API.Allocations().List)
 }
 
-// Submitted implements Nomad.
-func (c Client) Submitted(ctx context.Context, namespace, id string) (int64, error) {
+// Versions implements Nomad.
+func (c Client) Versions(ctx context.Context, namespace, id string) ([]int64, error) {
 	versions, _, _, err := c.API.Jobs().Versions(id, false, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	oldest := int64(0)
+	var out []int64
 	for _, v := range versions {
-		if v.SubmitTime != nil && (oldest == 0 || *v.SubmitTime < oldest) {
-			oldest = *v.SubmitTime
+		if v.SubmitTime != nil {
+			out = append(out, *v.SubmitTime)
 		}
 	}
-	return oldest, nil
+	slices.Sort(out)
+	return out, nil
 }

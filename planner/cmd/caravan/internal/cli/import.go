@@ -17,7 +17,8 @@ func (a *app) traceImport() *cobra.Command {
 		Use: "import", Short: "Make a trace of what ran on a cluster", Args: args(0, 0, "no argument"),
 		Long: `Import reads the jobs that a Nomad cluster still knows, in all namespaces that the
 token may read, and writes those that have ended as a trace. Its GPUs are the most
-that a job had at once; its duration is how long it had any. Nomad forgets ended
+that a job had at once; its duration is how long it had any, restarts included. A
+job that was registered again after it had ended well is another one. Nomad forgets ended
 jobs after some hours (job_gc_threshold): raise that, or import regularly.
 
 --address is the planner's or Nomad's own. The token needs list-jobs and read-job.`,
