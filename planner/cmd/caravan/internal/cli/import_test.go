@@ -62,7 +62,7 @@ func TestTraceImport(t *testing.T) {
 		t.Errorf("without a source: exit code %d: %s", code, errOut)
 	}
 	empty = true
-	if code, _, errOut := call("--nomad"); code != CodeFailure || !strings.Contains(errOut, "none of 0 jobs") {
+	if code, _, errOut := call("--nomad"); code != CodeFailure || !strings.Contains(errOut, "2 of 2 jobs are left out: it was purged") || !strings.Contains(errOut, "none of 2 jobs") {
 		t.Errorf("nothing: exit code %d: %s", code, errOut)
 	}
 	server.Close()
