@@ -1,11 +1,7 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/nomad/api"
 
-	"github.com/caravan-sched/caravan/planner/config"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -306,97 +299,6 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestRunSubmits(t *testing.T) {
-	f := newFakePlanner(t)
-	vars := writeFile(t, "vars.hcl", "members = 3\n")
-	got := f.call(map[string]string{"NOMAD_TOKEN": "secret"}, jobFileText, "run", "--namespace", "research", "--detach", "-var", "gpus=[4]", "-var-file", vars, "-")
-	if got.code != CodeOK || len(f.registered) != 1 {
-		t.Fatalf("code %d, %d jobs registered\n%s", got.code, len(f.registered), got.errOut)
-	}
-	req := f.registered[0]
-	want := &api.JobSubmission{Source: jobFileText, Format: "hcl2", Variables: "gpus = [4]\nmembers = 3\n"}
-	if diff := cmp.Diff(want, req.Submission); diff != "" {
-		t.Errorf("submission (-want +got):\n%s", diff)
-	}
-	g := req.Job.TaskGroups[0]
-	if *g.Count != 3 || *g.Tasks[0].Resources.Devices[0].Count != 4 || *req.Job.Namespace != "research" {
-		t.Errorf("count %d, GPUs %d, namespace %q", *g.Count, *g.Tasks[0].Resources.Devices[0].Count, *req.Job.Namespace)
-	}
-	namespaces := map[string]string{"GET /caravan/v1/status": "", "PUT /v1/jobs/parse": "research", "GET /caravan/v1/explain/research/train-gang": "", "PUT /v1/jobs": "research"}
-	if diff := cmp.Diff(namespaces, f.namespaces); diff != "" {
-		t.Errorf("namespaces (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]bool{"secret": true}, f.tokens); diff != "" {
-		t.Errorf("tokens (-want +got):\n%s", diff)
-	}
-}
-
-// The reason is in the register response's warnings too; it is shown once.
-func TestRunShowsTheReasonOnce(t *testing.T) {
-	f := newFakePlanner(t)
-	const reason = "placed 2 members in rack r1"
-	f.answers["PUT /v1/jobs"] = api.JobRegisterResponse{Warnings: "Nomad warns\nCaravan: admitted: " + reason}
-	f.answers["GET /caravan/v1/explain/default/train-gang"] = httpapi.Explain{Job: httpapi.Job{State: model.StateAdmitted, Reason: reason}, Action: model.ActionAdmit}
-	out := f.call(nil, jobFileText, "run", "-").out
-	if strings.Count(out, reason) != 1 || !strings.Contains(out, "  Nomad warns\n") {
-		t.Errorf("output:\n%s", out)
-	}
-	f.answers["GET /caravan/v1/explain/default/train-gang"] = nil
-	if out := f.call(nil, jobFileText, "run", "--detach", "-").out; !strings.Contains(out, reason) {
-		t.Errorf("detached, the reason is missing:\n%s", out)
-	}
-}
-
-func TestRunWaits(t *testing.T) {
-	path := "GET /caravan/v1/explain/default/train-gang"
-	step := func(states ...httpapi.Job) func([]byte) (any, error) {
-		i := 0
-		return func([]byte) (any, error) {
-			e := httpapi.Explain{Job: states[min(i, len(states)-1)]}
-			i++
-			return e, nil
-		}
-	}
-	queued := httpapi.Job{ID: "train-gang", State: model.StateQueued, Members: 2, Reason: "full"}
-	admitted := httpapi.Job{ID: "train-gang", State: model.StateAdmitted, Members: 2, Placed: 1, Reason: "fits"}
-	running := httpapi.Job{ID: "train-gang", State: model.StateRunning, Members: 2, Placed: 2, Reason: "fits"}
-
-	t.Run("until all are placed", func(t *testing.T) {
-		f := newFakePlanner(t)
-		// The first look is for what would be replaced.
-		f.answers[path] = step(queued, queued, queued, admitted, running)
-		got := f.call(nil, jobFileText, "run", "--wait", "-")
-		if got.code != CodeOK || got.sleeps != 3 {
-			t.Errorf("code %d after %d sleeps\n%s", got.code, got.sleeps, got.errOut)
-		}
-		if diff := cmp.Diff("queued: full\nadmitted: fits\n", got.errOut); diff != "" {
-			t.Errorf("progress (-want +got):\n%s", diff)
-		}
-	})
-	t.Run("until it has ended", func(t *testing.T) {
-		f := newFakePlanner(t)
-		looks := 0
-		f.answers[path] = func([]byte) (any, error) {
-			if looks++; looks == 2 {
-				f.fail[path] = http.StatusNotFound
-			}
-			return httpapi.Explain{Job: admitted}, nil
-		}
-		got := f.call(nil, jobFileText, "run", "--wait", "-")
-		if got.code != CodeOK || looks != 2 || strings.Contains(got.out, "to Nomad") {
-			t.Errorf("code %d after %d looks\n%s%s", got.code, looks, got.out, got.errOut)
-		}
-	})
-	t.Run("until it is stopped", func(t *testing.T) {
-		f := newFakePlanner(t)
-		f.answers[path] = step(queued)
-		got := f.call(nil, jobFileText, "run", "--wait", "-")
-		if got.code != CodeFailure || !strings.Contains(got.errOut, "the job stays registered") {
-			t.Errorf("code %d\n%s", got.code, got.errOut)
-		}
-	})
-}
-
 // Every command that prints has JSON that a program can read.
 func TestJSON(t *testing.T) {
 	jobPath := writeFile(t, "job.hcl", jobFileText)
@@ -420,55 +322,6 @@ func TestJSON(t *testing.T) {
 	}
 	if out.Explain == nil || out.Explain.State != model.StateRunning || out.Managed == nil || !*out.Managed || out.EvalID != "e1" {
 		t.Errorf("run --json: %+v", out)
-	}
-}
-
-func TestAgent(t *testing.T) {
-	good := writeFile(t, "good.hcl", "log_level = \"debug\"\n")
-	bad := writeFile(t, "bad.hcl", "log_levle = \"debug\"\n")
-	tests := map[string]struct {
-		args     []string
-		agentErr error
-		wantCode int
-		wantRuns int
-		wantOut  string
-		wantErr  string
-	}{
-		"runs":               {args: []string{"agent", "-config", good}, wantRuns: 1, wantErr: "[DEBUG] caravan: started"},
-		"with less log":      {args: []string{"agent", "-config", good, "-log-level=warn"}, wantRuns: 1},
-		"with JSON log":      {args: []string{"agent", "-config", good, "-log-json"}, wantRuns: 1, wantErr: `"@message":"started"`},
-		"fails":              {args: []string{"agent", "-config", good}, agentErr: errors.New("the port is taken"), wantCode: 1, wantRuns: 1, wantErr: "run planner: the port is taken"},
-		"checks":             {args: []string{"agent", "-config", good, "-check"}, wantOut: "The configuration is valid. Once a planner runs with it, caravan doctor examines"},
-		"faulty file":        {args: []string{"agent", "-config", bad}, wantCode: 1, wantErr: "log_levle"},
-		"file is not there":  {args: []string{"agent", "-config", "/no/file"}, wantCode: 1, wantErr: "/no/file"},
-		"log level is wrong": {args: []string{"agent", "-log-level", "loud"}, wantCode: 2, wantErr: `"loud": it is one of trace`},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			var out, errOut bytes.Buffer
-			runs := 0
-			code := Run(t.Context(), tc.args, Env{
-				Stdout: &out, Stderr: &errOut, Now: time.Now,
-				LookupEnv: func(string) (string, bool) { return "", false },
-				Agent: func(_ context.Context, cfg config.Config, _ func() (config.Config, error), log hclog.Logger) error {
-					runs++
-					if cfg.Listen.Address == "" {
-						t.Error("the configuration is not complete")
-					}
-					log.Debug("started")
-					return tc.agentErr
-				},
-			})
-			if code != tc.wantCode || runs != tc.wantRuns {
-				t.Errorf("code %d after %d runs, want %d after %d\n%s", code, runs, tc.wantCode, tc.wantRuns, errOut.String())
-			}
-			if !strings.Contains(out.String(), tc.wantOut) || !strings.Contains(errOut.String(), tc.wantErr) {
-				t.Errorf("output %q, error output %q; want %q and %q", out.String(), errOut.String(), tc.wantOut, tc.wantErr)
-			}
-			if tc.wantErr == "" && errOut.Len() > 0 {
-				t.Errorf("unexpected error output %q", errOut.String())
-			}
-		})
 	}
 }
 
