@@ -218,25 +218,33 @@ func (a *ahead) endOf(j *model.Job) expiry {
 	}
 	e := expiry{at: eternity, runs: eternity}
 	if j != nil {
-		if e.runs, e.declared = a.c.expected(j); e.runs < eternity {
-			begun := j.Started
-			if begun.IsZero() {
-				begun = j.Submitted
-			}
-			if j.State == model.StateRunning {
-				e.runs = a.c.sizedRun(j, e.runs)
-			}
-			ran, lasts := max(0, a.c.now.Sub(begun)), e.runs
-			if begun.IsZero() {
-				ran = 0
-			}
-			for e.overdue = lasts <= ran; lasts <= ran; {
-				lasts += max(lasts, minOverdue)
-			}
-			e.at = lasts - ran
-		}
+		e = a.c.expiryOf(j, a.c.now)
 	}
 	a.ends[j] = e
+	return e
+}
+
+// expiryOf is that as of some moment.
+func (c *cycle) expiryOf(j *model.Job, now time.Time) expiry {
+	e := expiry{at: eternity, runs: eternity}
+	if e.runs, e.declared = c.expected(j); e.runs == eternity {
+		return e
+	}
+	begun := j.Started
+	if begun.IsZero() {
+		begun = j.Submitted
+	}
+	if j.State == model.StateRunning {
+		e.runs = c.sizedRun(j, e.runs)
+	}
+	ran, lasts := max(0, now.Sub(begun)), e.runs
+	if begun.IsZero() {
+		ran = 0
+	}
+	for e.overdue = lasts <= ran; lasts <= ran; {
+		lasts += max(lasts, minOverdue)
+	}
+	e.at = lasts - ran
 	return e
 }
 

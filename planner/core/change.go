@@ -39,9 +39,13 @@ type JobRef struct{ Namespace, ID string }
 //
 // The result is the same as preparing a snapshot with the changes in it.
 func (p *Prepared) Apply(ch Change) error {
+	if ch.isNone() {
+		return nil
+	}
 	if err := p.check(ch); err != nil {
 		return err
 	}
+	p.still.known = false
 	if ch.Rest != nil {
 		p.putRest(ch.Rest)
 	}
@@ -114,9 +118,15 @@ func (p *Prepared) putAlloc(a *model.Alloc, touched map[int32]bool) {
 	}
 }
 
+// isNone reports whether nothing has changed.
+func (ch *Change) isNone() bool {
+	return len(ch.PutNodes)+len(ch.DropNodes)+len(ch.PutJobs)+len(ch.DropJobs)+len(ch.PutAllocs)+len(ch.DropAllocs) == 0 && ch.Rest == nil && ch.Policy == nil
+}
+
 // putRest replaces what is not nodes, jobs or allocations. What queues have used
 // changes all the time, and costs little.
 func (p *Prepared) putRest(s *model.Snapshot) {
+	clear(p.askings)
 	levels, queues := p.levels, p.queues
 	p.setRest(s)
 	switch {
@@ -135,6 +145,7 @@ func (p *Prepared) putPolicy(policy Policy) {
 	tree, ends := p.policy.NeedsTree(), p.policy.Backfill.DefaultDuration
 	p.policy = policy
 	p.pending = nil
+	clear(p.askings)
 	if p.tree != nil && ends != policy.Backfill.DefaultDuration {
 		for node := range p.held {
 			p.setEnding(int32(node))

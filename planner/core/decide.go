@@ -86,6 +86,9 @@ type cycle struct {
 	postponed  []postponed
 	postponing bool
 	late       int
+	// unsure: what is decided may be another one as time passes though nothing else
+	// changes.
+	unsure bool
 	// ahead is the time to come; nil until somebody asks. opened is the version of
 	// the view of all at the beginning.
 	ahead  *ahead
@@ -150,6 +153,8 @@ type waitAnswer struct {
 	wait  wait
 	// beside is what is set apart from the gang's queue.
 	beside string
+	// late is the same for those who keep later what they are to keep; nil: nobody has.
+	late *toldLate
 }
 
 // sharedWait is what single members were told that wait for a node together.
@@ -294,6 +299,7 @@ func (c *cycle) domainAround(lo, hi int32) int32 {
 // placeUnit places a gang where nobody needs the room later, else where it ends in
 // time.
 func (c *cycle) placeUnit(g *gang) (place.Result, bool) {
+	c.unsure = c.unsure || !g.plain() || len(g.options) > 0 || g.unit.Parts[0].Request.Shares()
 	switch {
 	case g.astray:
 		return place.Result{}, false

@@ -59,6 +59,7 @@ func (a *ahead) foresee(j *model.Job, g *gang, w who) outlook {
 				o.known, o.at, o.claims, o.in = true, at, claims, f
 				return false
 			}
+			a.c.unsure = true
 			if tries++; tries == maxTries {
 				return false
 			}

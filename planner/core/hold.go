@@ -50,7 +50,7 @@ func (c *cycle) keep(j *model.Job, g *gang, why possibility) kept {
 		return kept{}
 	}
 	if c.postponing {
-		c.postponed = append(c.postponed, postponed{job: j, gang: g, why: why})
+		c.postponed = append(c.postponed, postponed{j, g, &toldLate{why: why}})
 		return kept{postponed: true}
 	}
 	return c.keepNow(j, g, why)
@@ -76,6 +76,7 @@ func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 			return k
 		}
 	}
+	c.unsure = true
 	if k, ok := c.shareClaim(g); ok {
 		return k
 	}

@@ -23,6 +23,7 @@ func (p *Prepared) relist(old, now []*model.Job) {
 	}
 	for _, j := range old {
 		delete(p.said, j)
+		delete(p.askings, j)
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
 		p.pending, p.aged, p.agedOf, p.some, p.shapes, p.timed = nil, nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1

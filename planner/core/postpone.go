@@ -17,7 +17,12 @@ import (
 type postponed struct {
 	job  *model.Job
 	gang *gang
-	why  possibility
+	*toldLate
+}
+
+// toldLate is what gangs alike were told that have postponed it.
+type toldLate struct {
+	why possibility
 	// plain: gangs with its key are told the same. wait is that, but for what it keeps.
 	plain bool
 	key   possibleKey
@@ -33,12 +38,16 @@ func (c *cycle) mayPostpone() bool {
 
 // postponeToo does so for a gang that is told the same as one alike before it.
 // Whether it is to keep something depends on what those before it do.
-func (c *cycle) postponeToo(j *model.Job, g *gang, key possibleKey, w wait) {
-	if !w.postponed && len(c.postponed) == 0 {
+func (c *cycle) postponeToo(j *model.Job, g *gang, key possibleKey, told waitAnswer) {
+	if !told.wait.postponed && len(c.postponed) == 0 {
 		return
 	}
-	if why := c.possibility(g); why.code == "" {
-		c.postponed = append(c.postponed, postponed{job: j, gang: g, why: why, plain: true, key: key, wait: w})
+	if told.late == nil {
+		told.late = &toldLate{why: c.possibility(g), plain: true, key: key, wait: told.wait}
+		c.waits[key] = told
+	}
+	if told.late.why.code == "" {
+		c.postponed = append(c.postponed, postponed{j, g, told.late})
 	}
 }
 
@@ -78,8 +87,8 @@ func (c *cycle) explainLate(p *postponed) []string {
 	}
 	epoch := c.epoch
 	held := c.nodeIDs(c.keepNow(p.job, p.gang, p.why).nodes)
-	p.wait.detail.Held, p.wait.postponed = held, false
 	answer := waitAnswer{epoch: c.epoch, known: true, wait: p.wait}
+	answer.wait.detail.Held, answer.wait.postponed = held, false
 	switch {
 	case !p.plain:
 	case held == nil:

@@ -97,6 +97,8 @@ type Prepared struct {
 	agedOf map[*model.Job]*agedJob
 	// said is what disciplines have said of jobs.
 	said map[*model.Job]queue.Said
+	// askings are what jobs ask for that wait, as far as it was found out.
+	askings map[*model.Job]*request
 	// wants are the shapes of gangs that there are; nil: to be made again.
 	wants []place.Want
 	// shapes counts them; nil: to be made again.
@@ -115,6 +117,8 @@ type Prepared struct {
 	accounts *accounts
 	// terse: plans leave out why gangs wait.
 	terse bool
+	// still is what is known of the last plan if it starts nobody.
+	still still
 	// scratch is what decisions use again.
 	scratch scratch
 }
@@ -186,7 +190,7 @@ func (p *Prepared) setRest(s *model.Snapshot) {
 func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) bool)) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
-	p.divides, p.scratch.ahead = map[int32]bool{}, nil
+	p.divides, p.scratch.ahead, p.still.known = map[int32]bool{}, nil, false
 	p.allocsOn, p.membersOn, p.held, p.empty = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n), make([]topo.Row, n)
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed, p.turned = make([]bool, n), 0, -1, make([]uint32, n)
@@ -194,7 +198,7 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.allocsOf, p.pending, p.aged, p.agedOf, p.possible = nil, nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil
-	p.said = map[*model.Job]queue.Said{}
+	p.said, p.askings = map[*model.Job]queue.Said{}, map[*model.Job]*request{}
 	for a := range allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
@@ -249,7 +253,8 @@ func gangOf(j *model.Job) model.Gang {
 
 // Terse leaves out of plans from now on why gangs wait, what they lack, and, as far
 // as nobody else's place hangs on it, what they keep and when they are expected to
-// start: nobody reads that while a cluster is simulated. What is decided is the same.
+// start: nobody reads that while a cluster is simulated. What is decided is the same. A
+// plan that would be the last one again, which started nobody, is empty.
 func (p *Prepared) Terse() { p.terse = true }
 
 // Decide makes the plan for a moment. It changes nothing: to carry on from the
@@ -273,7 +278,12 @@ func (c *cycle) decide() *model.Plan {
 	c.evict()
 	c.keepSpares()
 	c.postponing = c.mayPostpone()
-	c.work(c.comeBack(c.guaranteedFirst(c.promisedFirst(c.inOrder(list))), plan), plan)
+	order := c.guaranteedFirst(c.promisedFirst(c.inOrder(list)))
+	if c.staysStill(order) {
+		return plan
+	}
+	c.work(c.comeBack(order, plan), plan)
+	c.noteStill(order)
 	c.settleMoves()
 	c.comeHome()
 	plan.Repartitions = c.repartition(plan)

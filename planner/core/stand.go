@@ -269,22 +269,22 @@ func (c *cycle) targetMembers(j *model.Job) int {
 }
 
 // tellStanding adds to a decision how its job stands.
-func (c *cycle) tellStanding(t *turn) {
-	standing := *c.standing(t.job)
-	if c.policy.Interactive.Is(t.job) {
+func (c *cycle) tellStanding(j *model.Job, d *model.Decision) {
+	standing := *c.standing(j)
+	if c.policy.Interactive.Is(j) {
 		standing.Why = "interactive, so it goes first"
 	}
-	if p := c.boughtFor(t.job); p != nil && standing.Why != "" && !t.job.Deadline.IsZero() {
+	if p := c.boughtFor(j); p != nil && standing.Why != "" && !j.Deadline.IsZero() {
 		// Whether those that are here become free in time does not matter to it.
-		standing.Why = fmt.Sprintf("its deadline of %s is for the %s of pool %s that were bought for it (purchase %s)", t.job.Deadline.UTC().Format(time.RFC3339), plural(p.Nodes, "node"), p.Pool, p.ID)
+		standing.Why = fmt.Sprintf("its deadline of %s is for the %s of pool %s that were bought for it (purchase %s)", j.Deadline.UTC().Format(time.RFC3339), plural(p.Nodes, "node"), p.Pool, p.ID)
 	}
-	if use := c.guaranteed[keyOf(t.job)]; use != nil {
+	if use := c.guaranteed[keyOf(j)]; use != nil {
 		standing.Why = fmt.Sprintf("reservation %s lets it go first", use.Name)
 	}
-	t.d.Detail.Standing, t.d.Detail.Target = standing.Why, c.targetMembers(t.job)
-	t.d.Forgets = standing.Forgets && t.d.Action == model.ActionAdmit
-	if standing.Why != "" && !(c.terse && t.d.Action == model.ActionWait) {
-		t.d.Reason += "; its place in the order: " + standing.Why
+	d.Detail.Standing, d.Detail.Target = standing.Why, c.targetMembers(j)
+	d.Forgets = standing.Forgets && d.Action == model.ActionAdmit
+	if standing.Why != "" && !(c.terse && d.Action == model.ActionWait) {
+		d.Reason += "; its place in the order: " + standing.Why
 	}
 }
 

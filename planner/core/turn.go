@@ -35,9 +35,13 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	if c.ledger == nil {
 		var t turn
 		for _, j := range jobs {
+			if c.waitsLike(j, plan) {
+				continue
+			}
 			c.begin(&t, j)
 			c.serve(&t, 0)
 			plan.Decisions = append(plan.Decisions, c.end(&t))
+			c.asksAgain(&t)
 		}
 		return
 	}
@@ -167,7 +171,7 @@ func (c *cycle) end(t *turn) model.Decision {
 		d.Reason += fmt.Sprintf("; %s kept as spares for members whose nodes fail", plural(n, "idle node"))
 	}
 	c.nameQueue(t)
-	c.tellStanding(t)
+	c.tellStanding(t.job, d)
 	if d.Action == model.ActionWait {
 		d.Detail.Ahead = c.waiting
 		c.waiting++

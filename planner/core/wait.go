@@ -86,7 +86,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	plain = plain && !c.mayPreempt(j, g) && !c.triesShort(j, g)
 	beside := c.notBefore(g)
 	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.beside == beside {
-		c.postponeToo(j, g, key, a.wait)
+		c.postponeToo(j, g, key, a)
 		return a.wait
 	}
 	if len(c.postponed) == 0 && plain {

@@ -1,0 +1,71 @@
+package core
+
+import (
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Where many wait most of them ask for the same as somebody before them that was refused
+// a moment ago. Such a job is told the same, without being looked at: what it asks for is
+// kept for as long as it waits.
+
+// request is what a job asks for that waits and is one gang of equal members.
+type request struct {
+	gang gang
+	key  possibleKey
+	// wanted are the members and GPUs, as they are told.
+	wanted, gpus int
+}
+
+// asksAgain notes what a job asks for that has had its turn, if another turn is decided by
+// what others alike were told.
+func (c *cycle) asksAgain(t *turn) {
+	if !c.postponing || c.ledger != nil || t.placed > 0 || len(t.gangs) != 1 || len(t.waits) != 1 {
+		return
+	}
+	j, g := t.job, &t.gangs[0]
+	if gangOf(j) != model.GangJob || j.State != model.StateQueued || j.Hold != "" || !j.RetryAfter.IsZero() || !j.Deadline.IsZero() || len(j.Data)+len(j.Models)+len(j.Regions)+len(g.options) > 0 {
+		return
+	}
+	if g.named || g.nowhere != "" || g.astray || g.grown > 0 || !g.plain() || g.unit.Parts[0].Request.Shares() || c.triesShort(j, g) {
+		return
+	}
+	if key, plain := keyOfGang(g); plain {
+		c.askings[j] = &request{gang: *g, key: key, wanted: t.d.Detail.MembersWanted, gpus: t.d.Detail.WantedGPUs}
+	}
+}
+
+// waitsLike tells a job that is refused the same as another one alike was told since
+// something was taken or kept last; false if it has to be looked at.
+func (c *cycle) waitsLike(j *model.Job, plan *model.Plan) bool {
+	if !c.postponing || c.ledger != nil || c.policy.Strict {
+		return false
+	}
+	a := c.askings[j]
+	if a == nil || c.mayEndInTime(a) {
+		return false
+	}
+	told, asked := c.waits[a.key]
+	if !asked || !told.known || told.epoch != c.epoch || told.beside != "" {
+		return false
+	}
+	a.gang.outlook = nil
+	c.postponeToo(j, &a.gang, a.key, told)
+	plan.Decisions = append(plan.Decisions, model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}, Reason: told.wait.reason, Detail: told.wait.detail})
+	d := &plan.Decisions[len(plan.Decisions)-1]
+	d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs = c.waiting, a.wanted, a.gpus
+	c.tellStanding(j, d)
+	c.waiting++
+	return true
+}
+
+// mayEndInTime reports whether it is not known that a job does not end before others start
+// who have reserved their places.
+func (c *cycle) mayEndInTime(asks *request) bool {
+	a := c.ahead
+	if a == nil || len(a.bounds) == 0 || a.bounds[len(a.bounds)-1] < asks.gang.runs {
+		return false
+	}
+	a.sync()
+	failed, known := a.lent.failed[asks.key]
+	return !known || asks.gang.runs < failed
+}

@@ -1,0 +1,92 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Most decisions of a simulation in which many wait are made only since time has passed:
+// the order of the jobs may be another one by then. As long as it is not, and no job
+// outlives what was expected of it, what each reserves stays at the same time of day, and
+// there is only less time until then. So where nobody could be placed nobody can be now.
+
+// still is what is known of a plan that starts nobody.
+type still struct {
+	known bool
+	// at is when it was made, for whom in which order.
+	at       time.Time
+	order    []*model.Job
+	clearing map[jobKey][]int32
+	// first is when the first reservation begins, zero if there is none.
+	first time.Time
+	// until is when the first job outlives what is expected of it, or waits for so long
+	// that it trusts no estimates any more; zero: it has not been found out.
+	until time.Time
+}
+
+// staysStill reports whether the last plan, which started nobody, still holds for jobs in
+// an order.
+func (c *cycle) staysStill(order []*model.Job) bool {
+	s := &c.still
+	if !s.known || !c.postponing || c.now.Before(s.at) || !s.first.IsZero() && !c.now.Before(s.first) || !slices.Equal(order, s.order) || len(c.promises) > 0 {
+		return false
+	}
+	if !maps.EqualFunc(c.clearing, s.clearing, slices.Equal[[]int32]) {
+		return false
+	}
+	if s.until.IsZero() {
+		if s.until, s.known = c.firstChange(s.at); !s.known {
+			return false
+		}
+	}
+	return c.now.Before(s.until)
+}
+
+// noteStill notes a plan that starts nobody, if all that it hangs on is as above.
+func (c *cycle) noteStill(order []*model.Job) {
+	s := &c.still
+	s.known = c.postponing && !c.unsure && len(c.given)+len(c.promises)+len(c.allocs)+len(c.jobsOf(someReplaced)) == 0 && c.ledger == nil
+	if !s.known {
+		return
+	}
+	s.at, s.order, s.clearing, s.first, s.until = c.now, append(s.order[:0], order...), c.clearing, time.Time{}, time.Time{}
+	if a := c.ahead; a != nil {
+		// Another one may look a little more up.
+		if s.known = a.work > maxWork/2; len(a.bounds) > 0 {
+			s.first = c.now.Add(a.bounds[0])
+		}
+	}
+}
+
+// firstChange is when, after a plan, a job outlives what is expected of it or begins to
+// keep its nodes from everybody; false if some job is more than that.
+func (c *cycle) firstChange(at time.Time) (first time.Time, ok bool) {
+	first = at.Add(eternity)
+	sooner := func(t time.Time) {
+		if t.After(at) && t.Before(first) {
+			first = t
+		}
+	}
+	for j := range c.allJobs() {
+		switch {
+		case j.State == model.StateQueued:
+			if len(j.Members) > 0 || !j.Deadline.IsZero() || !j.RetryAfter.IsZero() {
+				return first, false
+			}
+			sooner(j.Submitted.Add(c.policy.Backfill.Trust()))
+			for i := range j.Preempted {
+				sooner(j.Preempted[i].At.Add(c.policy.Backfill.Trust()))
+			}
+		case j.State != model.StateRunning || j.Started.IsZero() || j.Started.After(at) || len(j.Members) == 0 || elastic(j):
+			return first, false
+		default:
+			if e := c.expiryOf(j, at); e.at < eternity {
+				sooner(at.Add(e.at))
+			}
+		}
+	}
+	return first, true
+}
