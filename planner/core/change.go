@@ -126,8 +126,10 @@ func (ch *Change) isNone() bool {
 // putRest replaces what is not nodes, jobs or allocations. What queues have used
 // changes all the time, and costs little.
 func (p *Prepared) putRest(s *model.Snapshot) {
-	clear(p.askings)
 	levels, queues := p.levels, p.queues
+	if len(p.regions)+len(s.Regions)+len(queues)+len(s.Queues) > 0 {
+		clear(p.askings) // where somebody may go can be another place now
+	}
 	p.setRest(s)
 	switch {
 	case p.tree == nil:
