@@ -17,48 +17,6 @@ import (
 // nodes are bought for them.
 const maxBuyers = 64
 
-// lot is a purchase that others may share: beside its gang, or after it.
-type lot struct {
-	id, pool, market string
-	nodes            int
-	price            float64
-	// begins is when it is ready, and free when all who have it so far have gone.
-	begins, free time.Duration
-	// with are those who start on it together; none once it has begun.
-	with []*model.Job
-	// claimed: somebody who waits is to have it.
-	claimed bool
-}
-
-// openLots lists the purchases that there are.
-func (b *buyer) openLots() {
-	for i := range b.c.burst.Bought {
-		p := &b.c.burst.Bought[i]
-		u := b.uses[p.ID]
-		if u.State != model.PurchaseWanted && u.State != model.PurchaseComing && u.State != model.PurchasePresent || len(p.Leaving) > 0 {
-			continue
-		}
-		s := &lot{id: p.ID, pool: p.Pool, market: p.Market, nodes: p.Nodes, price: p.Price}
-		j := b.c.jobs[jobKey{u.For.Namespace, u.For.ID}]
-		switch {
-		case u.Started && u.Busy && j != nil:
-			if _, ends := b.c.expected(j); ends || j.Estimate > 0 {
-				s.free = b.c.openAhead().endOf(j).at
-			} else {
-				s.free = eternity
-			}
-		case u.Started:
-		case j != nil:
-			if pool := b.c.poolOf(p.Pool); pool != nil && u.State != model.PurchasePresent {
-				s.begins = max(0, p.Ordered.Add(pool.Boot).Sub(b.c.now))
-			}
-			s.with = []*model.Job{j}
-			s.free = s.begins + min(b.work(j), eternity-s.begins)
-		}
-		b.lots = append(b.lots, s)
-	}
-}
-
 // work is how long a job runs still, eternity if nobody knows.
 func (b *buyer) work(j *model.Job) time.Duration {
 	total, _ := b.c.expected(j)
@@ -85,6 +43,10 @@ func (b *buyer) buy() {
 			b.tellOwn(d, p)
 			continue
 		}
+		if p := b.beside(j); p != nil {
+			b.tellBeside(d, p)
+			continue
+		}
 		if left--; left < 0 {
 			return
 		}
@@ -100,18 +62,6 @@ func (b *buyer) mayBuy(d *model.Decision, j *model.Job) bool {
 		return false
 	}
 	return d.Action == model.ActionWait && j.State == model.StateQueued && len(j.Members) == 0 && b.c.burstMode(j) != model.BurstNever && len(b.c.burst.Pools) > 0
-}
-
-// own is the purchase that a job waits for.
-func (b *buyer) own(j *model.Job) *model.Purchase {
-	for i := range b.c.burst.Bought {
-		p := &b.c.burst.Bought[i]
-		u := b.uses[p.ID]
-		if open := u.State == model.PurchaseWanted || u.State == model.PurchaseComing || u.State == model.PurchasePresent; open && !u.Started && p.For == (model.JobName{Namespace: j.Namespace, ID: j.ID}) {
-			return p
-		}
-	}
-	return nil
 }
 
 func (b *buyer) tellOwn(d *model.Decision, p *model.Purchase) {
@@ -271,46 +221,12 @@ func (b *buyer) unavailable(pool *model.BuyPool, market string, n int, price flo
 	}
 }
 
-// shared is a purchase of others, as an offer to a job.
-func (b *buyer) shared(s *lot, j *model.Job) (burst.Offer, bool) {
-	pool := b.c.poolOf(s.pool)
-	if pool == nil || s.free >= eternity {
-		return burst.Offer{}, false
-	}
-	if n := b.c.nodesFor(pool, j).nodes; n == 0 || n > s.nodes {
-		return burst.Offer{}, false
-	}
-	o := b.offer(pool, s.market, s.nodes, j)
-	o.Shares, o.Price, o.Boot = s.id, s.price, s.free
-	if len(s.with) > 0 && b.c.misfit(pool, s.nodes, append(slices.Clone(s.with), j)...) == "" {
-		o.Boot = s.begins
-		o.Price = 0 // it is paid for anyway
-	}
-	return o, true
-}
-
-// share notes that a job is to have a purchase of others.
-func (b *buyer) share(j *model.Job, v *burst.Valued) {
-	for _, s := range b.lots {
-		if s.id != v.Shares {
-			continue
-		}
-		s.claimed = true
-		if v.Boot == s.begins && len(s.with) > 0 && v.Price == 0 {
-			s.with = append(s.with, j)
-		} else {
-			s.with = nil
-		}
-		s.free = max(s.free, v.End)
-	}
-}
-
 // order makes a purchase.
 func (b *buyer) order(j *model.Job, choice *burst.Choice) *model.Purchase {
 	v := &choice.Offers[0]
 	pool := b.c.poolOf(v.Pool)
 	p := model.Purchase{
-		ID: purchaseID(v.Pool, j, b.c.now), Pool: v.Pool, For: model.JobName{Namespace: j.Namespace, ID: j.ID}, Market: v.Market, Nodes: v.Nodes,
+		ID: purchaseID(v.Pool, j, b.c.now), Pool: v.Pool, For: nameOf(j), Market: v.Market, Nodes: v.Nodes,
 		Price: v.Price, Cost: v.Cost, Deadline: j.Deadline, Ordered: b.c.now, ExpectBy: b.c.now.Add(max(pool.Join, pool.Boot)), State: model.PurchaseWanted, Why: choice.Why,
 	}
 	for i := range v.Nodes {
@@ -357,7 +273,7 @@ func (b *buyer) budget(j *model.Job, but string) (rest float64, of string) {
 			rest, of = left, name
 		}
 	}
-	name := model.JobName{Namespace: j.Namespace, ID: j.ID}
+	name := nameOf(j)
 	tighter(j.Budget, "its budget (caravan_budget)", func(_ *model.Job, n model.JobName) bool { return n == name }, b.spent(func(s *model.Spent) bool { return s.For == name }))
 	for i := range b.c.queues {
 		q := &b.c.queues[i]

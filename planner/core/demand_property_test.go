@@ -87,6 +87,19 @@ func runsOn(s *model.Snapshot, node string) bool {
 	})
 }
 
+// purchaseOn is the purchase that a node is of; nil if it is of none.
+func purchaseOn(s *model.Snapshot, node string) *model.Purchase {
+	at := slices.IndexFunc(s.Nodes, func(n model.Node) bool { return n.ID == node })
+	if at < 0 || s.Nodes[at].Bought == nil {
+		return nil
+	}
+	of := slices.IndexFunc(s.Burst.Bought, func(p model.Purchase) bool { return p.ID == s.Nodes[at].Bought.Purchase })
+	if of < 0 {
+		return nil
+	}
+	return &s.Burst.Bought[of]
+}
+
 // hasTime reports whether a job would be early enough on what is bought for it if that
 // were bought only after a while.
 func hasTime(s *model.Snapshot, p Policy, j *model.Job, b *model.Purchase, after time.Duration) bool {
@@ -145,6 +158,19 @@ func checkDemand(t *rapid.T, s *model.Snapshot, p Policy, out *model.Plan) {
 				on++
 			}
 		}
+		for _, m := range d.Members {
+			p := purchaseOn(s, m.Node)
+			if p == nil || !p.Started.IsZero() || p.For.ID == j.ID || slices.Contains(p.With, model.JobName{ID: j.ID}) {
+				continue
+			}
+			for _, name := range append(slices.Clone(p.With), p.For) {
+				if !slices.ContainsFunc(out.Decisions, func(d model.Decision) bool {
+					return d.Job == name.ID && slices.ContainsFunc(d.Members, func(m model.Member) bool { return purchaseOn(s, m.Node) == p })
+				}) {
+					t.Fatalf("%s starts on what was bought for %s, with %v, before %s does", j.ID, p.For.ID, p.With, name.ID)
+				}
+			}
+		}
 		mode := j.Burst
 		switch {
 		case mode == model.BurstNever && on > 0, mode == model.BurstOnly && on < len(d.Members):
@@ -159,6 +185,20 @@ func checkDemand(t *rapid.T, s *model.Snapshot, p Policy, out *model.Plan) {
 			t.Fatalf("given back twice, or without a reason: %+v", g)
 		}
 		given[g.Name] = true
+	}
+	// Who is to start beside another waits, for that and for nothing else.
+	named := map[model.JobName]bool{}
+	for _, u := range out.Demand.Uses {
+		for _, name := range append(slices.Clone(u.With), u.For) {
+			at := slices.IndexFunc(s.Jobs, func(j model.Job) bool { return j.ID == name.ID })
+			if u.Started || !u.State.Open() {
+				continue
+			}
+			if named[name] || at >= 0 && s.Jobs[at].Burst == model.BurstNever {
+				t.Fatalf("%s is to have two purchases, or none: %+v", name.ID, out.Demand.Uses)
+			}
+			named[name] = true
+		}
 	}
 	// All of a purchase that has failed goes.
 	for _, u := range out.Demand.Uses {

@@ -51,7 +51,7 @@ func record(s *model.Snapshot, plan *model.Plan) {
 			if p.ID != u.ID {
 				continue
 			}
-			p.State, p.For = u.State, u.For
+			p.State, p.For, p.With = u.State, u.For, u.With
 			if u.Started && p.Started.IsZero() {
 				p.Started = s.Now
 			}

@@ -23,9 +23,19 @@ func (b *buyer) use(p *model.Purchase) {
 	defer func() { b.out.Uses = append(b.out.Uses, *u) }()
 	nodes, pool := b.nodes[p.ID], b.c.poolOf(p.Pool)
 	jobs := b.jobsOn(nodes)
-	own := jobKey{p.For.Namespace, p.For.ID}
+	own := keyNamed(p.For)
+	inherited := false
+	if !u.Started && p.Open() {
+		u.With = b.waiting(p)
+		if name, why := b.heir(p, u, jobs); b.c.burst.Hold == "" && !slices.Contains(jobs, own) && name.ID != "" {
+			u.For, u.Why, own, inherited = name, why, keyNamed(name), true
+			u.With = slices.DeleteFunc(u.With, func(o model.JobName) bool { return o == name })
+		}
+	}
 	u.Busy = slices.Contains(jobs, own)
-	u.Started = u.Started || u.Busy
+	if u.Started = u.Started || u.Busy; u.Started {
+		u.With = nil
+	}
 	if u.Started && !u.Busy && len(jobs) > 0 {
 		// Who uses it pays for it.
 		u.For, u.Busy = model.JobName{Namespace: jobs[0].namespace, ID: jobs[0].id}, true
@@ -45,7 +55,7 @@ func (b *buyer) use(p *model.Purchase) {
 	case missing != "" && p.State == model.PurchasePresent:
 		u.State, u.Reason, u.Why = model.PurchaseFailed, useLost, fmt.Sprintf("its node %s is gone, so what is left of it is given back: a gang is on one purchase or on none", missing)
 	case u.Started:
-	case b.noUse(p) != "":
+	case !inherited && b.noUse(p) != "":
 		u.State, u.Why = model.PurchaseGiving, b.noUse(p)
 	case u.State != model.PurchasePresent && b.c.now.After(p.ExpectBy):
 		u.State, u.Reason = model.PurchaseFailed, useTimeout
@@ -110,7 +120,7 @@ func (b *buyer) readyCount(p *model.Purchase, nodes map[string]int32, pool *mode
 // noUse says why the gang needs a purchase no more that has not started on it; ""
 // if it does.
 func (b *buyer) noUse(p *model.Purchase) string {
-	own := jobKey{p.For.Namespace, p.For.ID}
+	own := keyNamed(p.For)
 	j := b.c.jobs[own]
 	switch {
 	case j == nil:
@@ -209,7 +219,7 @@ func (b *buyer) idle(p *model.Purchase, u *model.PurchaseUse, node int32, there,
 	if been < b.policy.Idle || b.claimed(p.ID) && been < b.policy.Idle+unusedFor(b.c.poolOf(p.Pool)) {
 		return ""
 	}
-	return fmt.Sprintf("%s has ended there, the node is idle since %s, and its billing period ends", jobName(jobKey{p.For.Namespace, p.For.ID}), clock(p.Idle, b.c.now))
+	return fmt.Sprintf("%s has ended there, the node is idle since %s, and its billing period ends", jobName(keyNamed(p.For)), clock(p.Idle, b.c.now))
 }
 
 // claimed reports whether somebody who waits is to have a purchase's nodes.
@@ -220,7 +230,7 @@ func (b *buyer) claimed(id string) bool {
 // spentOut says that the money for a purchase is gone: what it costs until it can
 // have been given back is more than is left.
 func (b *buyer) spentOut(p *model.Purchase, pool *model.BuyPool) string {
-	j := b.c.jobs[jobKey{p.For.Namespace, p.For.ID}]
+	j := b.c.jobs[keyNamed(p.For)]
 	if j == nil || pool == nil || p.Billed.IsZero() {
 		return ""
 	}

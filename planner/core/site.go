@@ -35,9 +35,11 @@ func (s site) limit(group *model.TaskGroup) *model.TaskGroup {
 
 // reservedNode is why nobody may use a bought node.
 type reservedNode struct {
-	// job may use it nevertheless; "" is nobody.
-	job jobKey
-	why string
+	// job may use it nevertheless; "" is nobody. still are all who may and have not been
+	// placed there: it, and those who are to start beside it.
+	job   jobKey
+	still []jobKey
+	why   string
 	// whole: all of what was bought is there, and is what was promised.
 	whole bool
 }
@@ -146,7 +148,11 @@ func (c *cycle) keepBought() {
 		case !p.Open() || slices.Contains(p.Leaving, b.Name):
 			r.why = "it is given back"
 		case p.Started.IsZero():
-			r.job = jobKey{p.For.Namespace, p.For.ID}
+			r.job = keyNamed(p.For)
+			r.still = append(r.still, r.job)
+			for _, name := range p.With {
+				r.still = append(r.still, keyNamed(name))
+			}
 			r.why = "it was bought for " + jobName(r.job)
 			if _, known := whole[p.ID]; !known {
 				whole[p.ID] = c.isWhole(p)
@@ -187,37 +193,68 @@ func (c *cycle) setClosed(node int32, closed bool) {
 	}
 }
 
-// openOwn opens the nodes that were bought for a job, in its turn.
-func (c *cycle) openOwn(j *model.Job) { c.setOwn(j, false) }
-
-// closeOwn closes them again unless something was placed.
-func (c *cycle) closeOwn(t *turn, before int) {
-	if t.placed == before {
-		c.setOwn(t.job, true)
+// openOwn opens the nodes that were bought for a job, or on which it is to start beside
+// another, in its turn.
+func (c *cycle) openOwn(j *model.Job) (own []int32) {
+	own = c.ownOf(j)
+	for _, node := range own {
+		c.setOwn(node, false)
 	}
+	return own
 }
 
-func (c *cycle) setOwn(j *model.Job, closed bool) {
-	if len(c.reserved) == 0 {
+// closeOwn closes them again while there are others who are to start there, or it is one
+// still itself.
+func (c *cycle) closeOwn(j *model.Job, own []int32) {
+	if len(own) == 0 {
 		return
 	}
 	key := keyOf(j)
-	for _, node := range c.bought {
-		if r := c.reserved[node]; r.job == key && key.id != "" && r.whole && c.closed[node] == r.why {
-			c.setClosed(node, closed)
-			c.epoch++ // what others alike were told does not hold for it
+	placed := slices.ContainsFunc(c.given, func(g given) bool { return g.job == key && slices.Contains(own, g.node) })
+	for _, node := range own {
+		r := c.reserved[node]
+		if placed {
+			r.still = slices.DeleteFunc(slices.Clone(r.still), func(o jobKey) bool { return o == key })
+			c.reserved[node] = r
+		}
+		if len(r.still) > 0 {
+			c.setOwn(node, true)
 		}
 	}
 }
 
-// hasBought reports whether nodes were bought for a job that are still to come, or
-// to be used: then it keeps no others.
-func (c *cycle) hasBought(j *model.Job) bool { return c.boughtFor(j) != nil }
+// ownOf are the bought nodes that a job may use though they are closed.
+func (c *cycle) ownOf(j *model.Job) (own []int32) {
+	if len(c.reserved) == 0 {
+		return nil
+	}
+	key := keyOf(j)
+	for _, node := range c.bought {
+		if r := c.reserved[node]; r.whole && c.closed[node] == r.why && slices.Contains(r.still, key) {
+			own = append(own, node)
+		}
+	}
+	return own
+}
+
+func (c *cycle) setOwn(node int32, closed bool) {
+	c.setClosed(node, closed)
+	c.epoch++ // what others alike were told does not hold for who may
+}
+
+// hasBought reports whether nodes were bought for a job, or for others beside whom it is
+// to start, that are still to come, or to be used: then it keeps no others.
+func (c *cycle) hasBought(j *model.Job) bool {
+	name := nameOf(j)
+	return slices.ContainsFunc(c.burst.Bought, func(p model.Purchase) bool {
+		return p.Open() && p.Started.IsZero() && (p.For == name || slices.Contains(p.With, name))
+	})
+}
 
 // boughtFor is the purchase that is still to come for a job, or to be used; nil if
 // there is none.
 func (c *cycle) boughtFor(j *model.Job) *model.Purchase {
-	name := model.JobName{Namespace: j.Namespace, ID: j.ID}
+	name := nameOf(j)
 	at := slices.IndexFunc(c.burst.Bought, func(p model.Purchase) bool { return p.For == name && p.Open() && p.Started.IsZero() })
 	if at < 0 {
 		return nil

@@ -100,8 +100,8 @@ func (c *cycle) serve(t *turn, stage int) bool {
 	c.placedNow = t.placedNow
 	failed, later := c.failed[:0], t.rest[:0]
 	before := t.placed
-	c.openOwn(t.job)
-	defer c.closeOwn(t, before)
+	own := c.openOwn(t.job)
+	defer func() { c.closeOwn(t.job, own) }()
 	for _, g := range t.rest {
 		if n := len(failed); n > 0 && gangOf(t.job) == model.GangNone && failed[n-1].groups[0] == g.groups[0] {
 			continue

@@ -117,7 +117,7 @@ func (b *Book) Clone() *Book {
 	out.Doubts = slices.Clone(b.Doubts)
 	for i := range out.Purchases {
 		e := &out.Purchases[i]
-		e.Leaving, e.Gone = slices.Clone(e.Leaving), slices.Clone(e.Gone)
+		e.Leaving, e.Gone, e.With = slices.Clone(e.Leaving), slices.Clone(e.Gone), slices.Clone(e.With)
 	}
 	out.Queues = make(map[string]Month, len(b.Queues))
 	for path, m := range b.Queues {

@@ -45,8 +45,12 @@ func TestLedger(t *testing.T) {
 		t.Fatalf("entry = %+v", e)
 	}
 	m := model.JobName{ID: "m"}
+	b.Carry(s, &model.Demand{Uses: []model.PurchaseUse{{ID: "p", State: model.PurchaseComing, For: m, With: []model.JobName{{ID: "k"}}}}}, time.Minute, t0.Add(6*time.Minute))
+	if got := b.Burst(s.Burst, t0.Add(6*time.Minute)).Bought[0].With; !slices.Equal(got, []model.JobName{{ID: "k"}}) {
+		t.Errorf("to start beside m: %v, want k", got)
+	}
 	b.Carry(s, &model.Demand{Uses: []model.PurchaseUse{{ID: "p", State: model.PurchasePresent, Started: true, Busy: true, For: m}}}, time.Minute, t0.Add(7*time.Minute))
-	if e = &b.Purchases[0]; !e.Started.Equal(t0.Add(7*time.Minute)) || !e.Idle.IsZero() || e.State != model.PurchasePresent {
+	if e = &b.Purchases[0]; len(e.With) > 0 || !e.Started.Equal(t0.Add(7*time.Minute)) || !e.Idle.IsZero() || e.State != model.PurchasePresent {
 		t.Fatalf("entry = %+v", e)
 	}
 	if got := b.Burst(s.Burst, t0.Add(30*time.Minute)).Bought[0].Spent; got != 20 {

@@ -122,6 +122,7 @@ func (b *Book) use(s *model.Snapshot, e *Entry, u *model.PurchaseUse, now time.T
 		b.charge(e, now)
 		e.For, e.Queue = u.For, queueOf(s, u.For)
 	}
+	e.With = u.With
 	if u.Started && e.Started.IsZero() {
 		e.Started = now
 		b.succeed(e)

@@ -96,9 +96,11 @@ type Purchase struct {
 	ID   string `json:"id"`
 	Pool string `json:"pool"`
 	// For is the job that it is for.
-	For    JobName `json:"for"`
-	Market string  `json:"market"`
-	Nodes  int     `json:"nodes"`
+	For JobName `json:"for"`
+	// With are those that are to start on it beside that one.
+	With   []JobName `json:"with,omitempty"`
+	Market string    `json:"market"`
+	Nodes  int       `json:"nodes"`
 	// Names are what its nodes are called in the pool.
 	Names []string `json:"names,omitempty"`
 	// Price is what one of its nodes costs in an hour, and Cost what all of it was
@@ -226,8 +228,9 @@ type PurchaseUse struct {
 	// Started: its gang runs on it, or is placed there now. Busy: something does.
 	Started bool `json:"started,omitempty"`
 	Busy    bool `json:"busy,omitempty"`
-	// For is whom it is for from now on.
-	For JobName `json:"for"`
+	// For is whom it is for from now on, and With who is to start beside it.
+	For  JobName   `json:"for"`
+	With []JobName `json:"with,omitempty"`
 	// Reason is set where it failed: "timeout", "lost" (a node of it was taken away),
 	// "unused" (its gang has not started on it).
 	Reason string `json:"reason,omitempty"`

@@ -107,6 +107,13 @@ func (p *Purchase) validate(f *faults, i int) {
 	if p.Nodes < 1 || p.Nodes > MaxQuota || len(p.Names) != p.Nodes {
 		f.add("burst.purchases[%d] (%s).nodes: %d with %d names: want 1 to %d, with a name for each", i, p.ID, p.Nodes, len(p.Names), MaxQuota)
 	}
+	with := map[JobName]bool{p.For: true}
+	for _, name := range p.With {
+		if name.ID == "" || with[name] {
+			f.add("burst.purchases[%d] (%s).with: %q in namespace %q: want each job once, and none that it is for", i, p.ID, name.ID, name.Namespace)
+		}
+		with[name] = true
+	}
 	seen := map[string]bool{}
 	for _, name := range p.Names {
 		if name == "" || seen[name] {
