@@ -19,9 +19,7 @@ import (
 // partJobs is a cluster of GPUs that are divided as is needed, on which jobs of one
 // kind come all the time.
 type partJobs struct {
-	s    *model.Snapshot
-	ends map[string]time.Time
-	long map[string]time.Duration
+	*traffic
 	came int
 	// kind draws what the next one asks for.
 	kind func() (what string, long, says time.Duration)
@@ -29,39 +27,35 @@ type partJobs struct {
 	divided int
 }
 
-// submit adds a job with one member that asks for whole GPUs or an instance.
-func (p *partJobs) submit(id, what string, count int, long, says time.Duration) {
+func newPartJobs(cluster *model.Snapshot) *partJobs {
+	p := &partJobs{traffic: newTraffic(cluster, 5*time.Minute)}
+	p.come, p.decided, p.carried = p.fill, p.sound, p.divide
+	return p
+}
+
+// gang is a job of members that ask for whole GPUs or an instance each.
+func (p *partJobs) gang(id, what string, count int, says time.Duration) model.Job {
 	ask := model.DeviceAsk{Name: "nvidia/gpu/" + testGPU, Count: 1}
 	if n := 0; strings.Contains(what, "g.") {
 		ask.Name += mig.Mark + what
 	} else if _, err := fmt.Sscan(what, &n); err == nil {
 		ask.Count = n
 	}
-	p.s.Jobs = append(p.s.Jobs, model.Job{ID: id, Type: "batch", State: model.StateQueued, Gang: model.GangJob, Submitted: p.s.Now, Duration: says,
-		Groups: []model.TaskGroup{{Name: "g", Count: count, Devices: []model.DeviceAsk{ask}}}})
-	p.long[id] = long
+	return model.Job{ID: id, Duration: says, Groups: []model.TaskGroup{{Name: "g", Count: count, Devices: []model.DeviceAsk{ask}}}}
 }
 
-// tick lets five minutes pass: jobs end, others come, and what is decided is done.
-func (p *partJobs) tick(t *rapid.T, policy Policy) {
-	s := p.s
-	s.Now = s.Now.Add(5 * time.Minute)
-	s.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(j model.Job) bool {
-		end, runs := p.ends[j.ID]
-		return runs && !end.After(s.Now)
-	})
-	waiting := 0
-	for i := range s.Jobs {
-		if s.Jobs[i].State == model.StateQueued {
-			waiting++
-		}
-	}
-	for ; waiting < 8; waiting++ { // so many that somebody always waits
+// fill submits so many that somebody always waits.
+func (p *partJobs) fill() {
+	for n := p.waiting(); n < 8; n++ {
 		what, long, says := p.kind()
 		p.came++
-		p.submit(fmt.Sprintf("new-%d", p.came), what, 1, long, says)
+		p.submit(p.gang(fmt.Sprintf("new-%d", p.came), what, 1, says), long)
 	}
-	plan := mustDecide(t, s, policy)
+}
+
+// sound: a plan gives and keeps nothing twice, in whatever order the snapshot is.
+func (p *partJobs) sound(t *rapid.T, policy Policy, plan *model.Plan) {
+	s := p.s
 	for _, fault := range slices.Concat(planFaults(s, plan), divisionFaults(s, plan), toldFaults(s, plan), keptFaults(s, plan)) {
 		t.Error(fault)
 	}
@@ -74,22 +68,18 @@ func (p *partJobs) tick(t *rapid.T, policy Policy) {
 			t.Errorf("plans (-in order +in reverse):\n%s", cmp.Diff(plan, again))
 		}
 	}
-	for _, d := range plan.Decisions {
-		if j := &s.Jobs[slices.IndexFunc(s.Jobs, func(j model.Job) bool { return j.ID == d.Job })]; d.Action == model.ActionAdmit {
-			j.State, j.Members, j.Started = model.StateRunning, d.Members, s.Now
-			p.ends[j.ID] = s.Now.Add(p.long[j.ID])
-		}
-	}
-	next := *s
-	next.Nodes = slices.Clone(s.Nodes)
+}
+
+// divide divides GPUs as the plan says.
+func (p *partJobs) divide(plan *model.Plan) {
+	p.s.Nodes = slices.Clone(p.s.Nodes)
 	for _, r := range plan.Repartitions {
 		p.divided++
-		n := &next.Nodes[slices.IndexFunc(next.Nodes, func(n model.Node) bool { return n.ID == r.Node })]
+		n := &p.s.Nodes[slices.IndexFunc(p.s.Nodes, func(n model.Node) bool { return n.ID == r.Node })]
 		n.GPUs = dividedAs(n.GPUs, r, p.divided)
 		n.Divisions = slices.DeleteFunc(slices.Clone(n.Divisions), func(v model.Division) bool { return v.GPU == r.GPU })
-		n.Divisions = append(n.Divisions, model.Division{GPU: r.GPU, Profiles: r.To, At: s.Now, State: model.DivisionDone})
+		n.Divisions = append(n.Divisions, model.Division{GPU: r.GPU, Profiles: r.To, At: p.s.Now, State: model.DivisionDone})
 	}
-	p.s = &next
 }
 
 // Whoever waits for instances starts, however many younger jobs of whole GPUs wait all
@@ -114,7 +104,7 @@ func TestNobodyStarvesForParts(t *testing.T) {
 			}
 			return long
 		}
-		p := &partJobs{s: drawMIG(quiet{}, "n1 . .\nn2 . ."), ends: map[string]time.Time{}, long: map[string]time.Duration{}}
+		p := newPartJobs(drawMIG(quiet{}, "n1 . .\nn2 . ."))
 		p.kind = func() (string, time.Duration, time.Duration) {
 			long := time.Duration(rapid.IntRange(1, 12).Draw(t, "long")) * 5 * time.Minute
 			return rapid.SampledFrom(others).Draw(t, "what"), long, says(long)
@@ -122,28 +112,15 @@ func TestNobodyStarvesForParts(t *testing.T) {
 		for range 4 {
 			p.tick(t, policy)
 		}
-		left := map[string]bool{}
+		var old []string
 		for i := range rapid.IntRange(1, 3).Draw(t, "watched") {
 			long := time.Duration(rapid.IntRange(1, 12).Draw(t, "long")) * 10 * time.Minute
-			id := fmt.Sprintf("old-%d", i)
-			p.submit(id, rapid.SampledFrom(watched).Draw(t, "what"), rapid.IntRange(1, 2).Draw(t, "members"), long, says(long))
-			left[id] = true
+			j := p.gang(fmt.Sprintf("old-%d", i), rapid.SampledFrom(watched).Draw(t, "what"), rapid.IntRange(1, 2).Draw(t, "members"), says(long))
+			p.submit(j, long)
+			old = append(old, j.ID)
 		}
-		for range 300 {
-			p.tick(t, policy)
-			for id := range left {
-				if _, started := p.ends[id]; started {
-					delete(left, id)
-				}
-			}
-			if len(left) == 0 {
-				break
-			}
-		}
+		p.allStart(t, policy, 300, old)
 		divided += p.divided
-		if len(left) > 0 {
-			t.Errorf("%+v: after 25 hours these have not started: %v", policy, left)
-		}
 	})
 	if divided == 0 {
 		t.Error("no GPU was ever divided")
