@@ -53,6 +53,8 @@ type Ask struct {
 	// that it asks for.
 	Share   float64
 	Profile string
+	// Models are those that it may run on; nil: all.
+	Models []string
 }
 
 // Scheduler decides. It is told of everything that happens; what it wants is

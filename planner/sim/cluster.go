@@ -28,6 +28,9 @@ type Cluster struct {
 	// are not bought, 0: all.
 	Burst model.Burst
 	home  int
+	// named: the models of its GPUs are those that somebody has said, and jobs may name
+	// them.
+	named bool
 	// modes are how GPUs are offered, by node; nil: all as a whole.
 	modes [][]gpuMode
 }
@@ -44,15 +47,18 @@ func (c *Cluster) most() int {
 
 // Holds reports whether a gang of so many GPUs has a place while nothing else runs: as
 // many of the largest nodes as it fills, and one more for the rest.
-func (c *Cluster) Holds(gpus int) bool {
-	if c.PerNode < 1 {
+func (c *Cluster) Holds(gpus int) bool { return c.holds(gpus, c.PerNode) }
+
+// holds is Holds of a gang that is cut into members of so many GPUs.
+func (c *Cluster) holds(gpus, perNode int) bool {
+	if perNode < 1 {
 		return false
 	}
-	whole, rest := members(gpus, c.PerNode)
+	whole, rest := members(gpus, perNode)
 	full, other := 0, false
 	for i := range c.Nodes {
 		switch n := c.wholes(i); {
-		case n >= c.PerNode:
+		case n >= perNode:
 			full++
 		case n >= rest:
 			other = true

@@ -42,8 +42,10 @@ type fileSharing struct {
 }
 
 // models are the GPUs that a cluster file may name, with the names that Nomad
-// shows.
+// shows; P100, V100M16 and V100M32 as Alibaba's traces call them, and G1 to G3 are models
+// that these do not tell.
 var models = map[string]string{
+	"P100": "Tesla P100-PCIE-16GB", "V100M16": "Tesla V100-SXM2-16GB", "V100M32": "Tesla V100-SXM2-32GB", "G1": "G1", "G2": "G2", "G3": "G3",
 	"V100": "Tesla V100-SXM2-32GB", "T4": "Tesla T4", "A10": "NVIDIA A10", "A100": "NVIDIA A100-SXM4-80GB", "L40S": "NVIDIA L40S",
 	"H100": "NVIDIA H100 80GB HBM3", "H200": "NVIDIA H200", "B200": "NVIDIA B200", "GB200": "NVIDIA GB200", "MI300X": "AMD Instinct MI300X",
 }
@@ -79,7 +81,7 @@ func ParseCluster(src []byte, name string) (Cluster, error) {
 	if !native || len(faults) > 0 && len(f.Nodes) == 0 {
 		return Cluster{}, errors.Join(faults...)
 	}
-	c := Cluster{Levels: []string{model.LevelBlock, model.LevelRack}}
+	c := Cluster{Levels: []string{model.LevelBlock, model.LevelRack}, named: true}
 	seen := map[string]bool{}
 	for i := range f.Nodes {
 		faults = append(faults, f.Nodes[i].check(written(body, i, name), seen)...)
@@ -213,7 +215,8 @@ func (f *fileNodes) add(c *Cluster, block int) {
 			Levels: map[string]string{
 				model.LevelBlock: fmt.Sprintf("%s%d.%d", f.Name, block, i/perRack/perBlock), model.LevelRack: fmt.Sprintf("r%d", i/perRack%perBlock),
 			},
-			Capacity: model.Resources{CPUMHz: 1 << 20, MemoryMiB: 1 << 21, DiskMiB: 1 << 24},
+			Capacity:   model.Resources{CPUMHz: 1 << 20, MemoryMiB: 1 << 21, DiskMiB: 1 << 24},
+			Attributes: map[string]string{modelAttribute: models[f.Model]},
 		}
 		for g := range f.GPUs {
 			n.GPUs = append(n.GPUs, model.GPU{UUID: fmt.Sprintf("%s.%d", n.ID, g), Vendor: "nvidia", Type: "gpu", Model: models[f.Model], NUMA: -1})

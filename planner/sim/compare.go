@@ -174,6 +174,8 @@ type Prepared struct {
 	// that is submitted first, Largest the largest.
 	TooLarge       int
 	First, Largest trace.Job
+	// Models is what was made of the GPU models that jobs name.
+	Models Fitting
 }
 
 // Prepare makes the jobs of a seed, the same for every policy.
@@ -188,6 +190,11 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	}
 	var p Prepared
 	var err error
+	all := c.most()
+	jobs, p.Models = all.FitModels(jobs)
+	if len(jobs) == 0 {
+		return p, fmt.Errorf("%w: all %d jobs name GPU models, and the cluster has none of them: %s", ErrSetup, p.Models.Without, strings.Join(p.Models.Models, ", "))
+	}
 	jobs, tooLarge := trace.FitJobs(jobs, c.holds())
 	p.TooLarge = len(tooLarge)
 	if len(tooLarge) > 0 {

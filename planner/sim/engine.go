@@ -90,12 +90,13 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		r.Growth = linear
 	}
 	r.gauges = newGauges(s.Jobs, s.Cluster.PerNode)
+	holds := s.Cluster.holder()
 	for i := range s.Jobs {
 		r.jobs[i] = newJob(s.Jobs[i])
 		if s.Estimates != nil {
 			r.jobs[i].estimate = s.Estimates[i]
 		}
-		if !s.Cluster.HoldsJob(&s.Jobs[i]) {
+		if !holds(&s.Jobs[i]) {
 			return nil, fmt.Errorf("%w: job %s asks for %d GPUs: the cluster of %d, at most %d on a node, cannot hold it", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs, s.Cluster.PerNode)
 		}
 		r.calendar.add(event{at: s.Jobs[i].Submit, what: submitted, of: i})
@@ -198,7 +199,7 @@ func (r *run) submit(i int) error {
 	r.queue(j, 1)
 	r.log(i, EventSubmit, nil, 0)
 	r.ask(r.now)
-	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Interactive: j.interactive(), Model: j.Model, Share: j.Share, Profile: j.Profile})
+	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Interactive: j.interactive(), Model: j.Model, Share: j.Share, Profile: j.Profile, Models: allowed(j.GPUModels)})
 }
 
 func (r *run) finish(i int) error {
@@ -245,12 +246,12 @@ func (r *run) drop(i int) {
 }
 
 // queue notes that one job more, or less, waits. Who asks for a MIG instance cannot
-// have whole GPUs.
+// have whole GPUs, and who names models cannot have any.
 func (r *run) queue(j *job, change int) {
 	if j.inParts() {
 		r.parts.waiting += change
 	}
-	if j.Profile == "" {
+	if j.Profile == "" && j.GPUModels == "" {
 		r.ledger.wait(j.GPUs, change)
 	}
 }
@@ -259,6 +260,9 @@ func (r *run) queue(j *job, change int) {
 func (r *run) place(i int, pieces []Piece) error {
 	j := &r.jobs[i]
 	each := j.units(pieces)
+	if models := allowed(j.GPUModels); slices.ContainsFunc(pieces, func(p Piece) bool { return !r.Cluster.mayRunOn(p.Node, models) }) {
+		return fmt.Errorf("job %s: some of %v is none of %s", j.ID, pieces, j.GPUModels)
+	}
 	switch {
 	case len(pieces) == 1 && pieces[0].Part > 0:
 		if err := r.parts.take(i, j.Profile, pieces[0], each); err != nil {

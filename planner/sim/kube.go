@@ -76,10 +76,11 @@ func (k *kube) Submit(now float64, ask Ask) error {
 func (k *kube) create(now float64, i int) {
 	j := k.jobs[i]
 	j.created = now
-	whole, rest := members(j.ask.GPUs, k.cluster.PerNode)
+	perNode := k.cluster.largest(j.ask.Models)
+	whole, rest := members(j.ask.GPUs, perNode)
 	j.lacking = nil
 	for range whole {
-		j.lacking = append(j.lacking, k.cluster.PerNode)
+		j.lacking = append(j.lacking, perNode)
 	}
 	if rest > 0 {
 		j.lacking = append(j.lacking, rest)
@@ -177,9 +178,11 @@ func (k *kube) schedule(now float64, i int, least *int) (Action, bool) {
 		if gpus >= *least {
 			return false
 		}
-		node := k.emptiest(gpus)
+		node := k.emptiest(gpus, j.ask.Models)
 		if node < 0 {
-			*least = gpus
+			if j.ask.Models == nil {
+				*least = gpus
+			}
 			return false
 		}
 		p := Piece{Node: node, GPUs: indexes(k.ledger.free[node])[:gpus]}
@@ -200,9 +203,18 @@ func (k *kube) schedule(now float64, i int, least *int) (Action, bool) {
 	return Action{Act: Hold, Job: i, Pieces: got}, true
 }
 
-// emptiest is the node with most free GPUs, the first of equals; -1 if none has
-// so many.
-func (k *kube) emptiest(gpus int) int {
+// emptiest is the node with most free GPUs, the first of equals, of those with some
+// models; -1 if none has so many.
+func (k *kube) emptiest(gpus int, models []string) int {
+	if models != nil {
+		best, most := -1, gpus-1
+		for i, free := range k.ledger.free {
+			if n := ones(free); n > most && k.cluster.mayRunOn(i, models) {
+				best, most = i, n
+			}
+		}
+		return best
+	}
 	most := k.cluster.PerNode
 	for most >= gpus && k.ledger.nodes[most] == 0 {
 		most--

@@ -76,6 +76,9 @@ type Asks struct {
 	// for.
 	Share   float64 `json:"gpu_share,omitempty"`
 	Profile string  `json:"mig_profile,omitempty"`
+	// Models are the driver's names of those that it may run on, with a | between them;
+	// "" is all that the cluster has.
+	Models string `json:"gpu_models,omitempty"`
 }
 
 // logNode tells of a node that fails or comes back.
@@ -114,7 +117,7 @@ func (r *run) log(i int, kind string, pieces []Piece, speed float64) {
 	}
 	e := Event{At: r.now, Event: kind, Job: r.jobs[i].ID, GPUs: []string{}, Speed: speed}
 	if j := &r.jobs[i]; kind == EventSubmit {
-		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model, j.Share, j.Profile}
+		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model, j.Share, j.Profile, j.GPUModels}
 	}
 	if kind == EventFail {
 		e.Lost = r.jobs[i].lately

@@ -83,6 +83,15 @@ func (c Cluster) Plain() Cluster {
 // a part of a GPU a GPU that is offered so. Who needs a part of one takes a whole one
 // too, but not who asks for a MIG instance.
 func (c *Cluster) HoldsJob(j *trace.Job) bool {
+	if models := allowed(j.GPUModels); models != nil {
+		plain, perNode := *j, c.largest(models)
+		plain.GPUModels = ""
+		return slices.ContainsFunc(models, func(name string) bool {
+			on := c.only([]string{name})
+			on.PerNode = perNode
+			return on.HoldsJob(&plain)
+		})
+	}
 	if j.Profile != "" {
 		_, known := c.profile(j.Profile)
 		return known
@@ -93,28 +102,46 @@ func (c *Cluster) HoldsJob(j *trace.Job) bool {
 	return c.Holds(j.GPUs)
 }
 
-// holds says which gangs can run, whichever the policy: on the cluster, and, where
-// nodes can be bought, as they are cut for the larger ones.
-func (c *Comparison) holds() func(*trace.Job) bool {
-	all := c.Cluster
-	if len(c.Pools.Pools) > 0 {
-		all = all.WithPools(c.Pools)
-	}
+// holder is HoldsJob, which remembers what it has found.
+func (c *Cluster) holder() func(*trace.Job) bool {
 	type shape struct {
-		gpus    int
-		shared  bool
-		profile string
+		gpus            int
+		shared          bool
+		profile, models string
 	}
 	known := map[shape]bool{}
 	return func(j *trace.Job) bool {
-		s := shape{j.GPUs, j.Share > 0, j.Profile}
+		s := shape{j.GPUs, j.Share > 0, j.Profile, j.GPUModels}
 		fits, seen := known[s]
 		if !seen {
-			fits = c.Cluster.HoldsJob(j) && all.HoldsJob(j)
+			fits = c.HoldsJob(j)
 			known[s] = fits
 		}
 		return fits
 	}
+}
+
+// most is the cluster with all nodes that can be bought.
+func (c *Comparison) most() Cluster {
+	if len(c.Pools.Pools) > 0 {
+		return c.Cluster.WithPools(c.Pools)
+	}
+	return c.Cluster
+}
+
+// FitModels is what is made of the GPU models that the jobs of the trace name.
+func (c *Comparison) FitModels() Fitting {
+	all := c.most()
+	_, f := all.FitModels(c.Jobs)
+	return f
+}
+
+// holds says which gangs can run, whichever the policy: on the cluster, and, where
+// nodes can be bought, as they are cut for the larger ones.
+func (c *Comparison) holds() func(*trace.Job) bool {
+	all := c.most()
+	own, most := c.Cluster.holder(), all.holder()
+	return func(j *trace.Job) bool { return own(j) && most(j) }
 }
 
 // profile is what part of a GPU an instance is, by its compute slices; false if no

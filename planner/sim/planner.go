@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/config"
@@ -84,7 +85,7 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 	id := fmt.Sprintf("%08d", ask.Job)
 	j := model.Job{
 		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
-		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask), Usage: usageOf(&ask),
+		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask), Usage: usageOf(&ask), Models: p.models(&ask),
 	}
 	if ask.Interactive && p.policy.Interactive.Any() {
 		j.PriorityClass = interactiveClass
@@ -106,20 +107,33 @@ func (p *planner) Submit(_ float64, ask Ask) error {
 // groups cuts a job into members. An elastic one has nodes to itself.
 func (p *planner) groups(ask Ask) []model.TaskGroup {
 	group := func(name string, count, gpus int) model.TaskGroup {
-		return model.TaskGroup{Name: name, Count: count, Devices: []model.DeviceAsk{p.cluster.askFor(&ask, gpus)}}
+		g := model.TaskGroup{Name: name, Count: count, Devices: []model.DeviceAsk{p.cluster.askFor(&ask, gpus)}}
+		if ask.Models != nil && p.cluster.InParts() {
+			g.Constraints = []model.Constraint{{Left: "${" + modelAttribute + "}", Operand: "set_contains_any", Right: strings.Join(ask.Models, ",")}}
+		}
+		return g
 	}
-	whole, rest := members(ask.GPUs, p.cluster.PerNode)
+	perNode := p.cluster.largest(ask.Models)
+	whole, rest := members(ask.GPUs, perNode)
 	var out []model.TaskGroup
 	if whole > 0 {
-		out = append(out, group("nodes", whole, p.cluster.PerNode))
+		out = append(out, group("nodes", whole, perNode))
 	}
 	if rest > 0 {
 		return append(out, group("rest", 1, rest))
 	}
 	if ask.Max > 0 {
-		out[0].Min, out[0].Max = max(1, ask.Min/p.cluster.PerNode), ask.Max/p.cluster.PerNode
+		out[0].Min, out[0].Max = max(1, ask.Min/perNode), ask.Max/perNode
 	}
 	return out
+}
+
+// models are those that a job may run on, where devices are called after them.
+func (p *planner) models(ask *Ask) []model.ModelSpeed {
+	if p.cluster.InParts() {
+		return nil // its groups say it
+	}
+	return speeds(ask.Models)
 }
 
 // Finish implements Scheduler.

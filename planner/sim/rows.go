@@ -60,7 +60,7 @@ func Elastic(jobs []trace.Job, share float64, perNode, gpus int, seed uint64) []
 	out := slices.Clone(jobs)
 	for i := range out {
 		j := &out[i]
-		if drawn := rng.Float64() < share; !drawn || j.GPUs%perNode != 0 || j.Max != 0 || j.Share > 0 {
+		if drawn := rng.Float64() < share; !drawn || j.GPUs%perNode != 0 || j.Max != 0 || j.Share > 0 || j.GPUModels != "" {
 			continue
 		}
 		nodes := j.GPUs / perNode

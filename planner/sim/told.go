@@ -18,7 +18,8 @@ func (p *planner) told(ask *Ask) *model.Speed {
 	if ask.Max == 0 || ask.Model == "" && ask.Class == "" || !slices.Contains(bySpeed[:], p.policy.Order) {
 		return nil
 	}
-	most := max(1, ask.Max/p.cluster.PerNode)
+	perNode := p.cluster.largest(ask.Models)
+	most := max(1, ask.Max/perNode)
 	points := []model.SpeedPoint{{Members: 1, Rate: 1}}
 	if p.growth == nil { // a line
 		if most > 1 {
@@ -26,9 +27,9 @@ func (p *planner) told(ask *Ask) *model.Speed {
 		}
 		return &model.Speed{Declared: points}
 	}
-	one := p.growth(ask.Class, ask.GPUs, p.cluster.PerNode)
+	one := p.growth(ask.Class, ask.GPUs, perNode)
 	for nodes := 2; nodes <= most; nodes = max(nodes+1, min(most, 2*nodes)) {
-		points = append(points, model.SpeedPoint{Members: nodes, Rate: p.growth(ask.Class, ask.GPUs, nodes*p.cluster.PerNode) / one})
+		points = append(points, model.SpeedPoint{Members: nodes, Rate: p.growth(ask.Class, ask.GPUs, nodes*perNode) / one})
 	}
 	return &model.Speed{Declared: points}
 }

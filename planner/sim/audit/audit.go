@@ -247,6 +247,7 @@ func (c *checker) change(j *tracked, l *line) {
 		c.fault("event %q: want submit, start, stop, resize, finish, fail, down, up, rent, divide or divided", l.Event)
 		return
 	}
+	c.onModels(j, gpus)
 	c.take(j, gpus, part)
 	if l.Event == "start" {
 		if j.started < 0 {

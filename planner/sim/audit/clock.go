@@ -134,12 +134,12 @@ func (k *clock) wait(j *tracked) {
 }
 
 // line notes that one job more, or less, waits. Who asks for an instance does not wait
-// for whole GPUs.
+// for whole GPUs, nor who names models for any.
 func (k *clock) line(j *tracked, change int) {
 	if j.Share > 0 {
 		k.asking += change
 	}
-	if j.Profile != "" {
+	if j.Profile != "" || j.Models != "" {
 		return
 	}
 	if k.queue[j.asks.GPUs] += change; k.queue[j.asks.GPUs] == 0 {

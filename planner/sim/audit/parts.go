@@ -188,6 +188,9 @@ func (k *clock) rests() (sum float64) {
 // couldJob is could for a job that may ask for a part of a GPU. Of an instance that no
 // GPU has at the start it is not known here whether one could be divided so.
 func couldJob(nodes []Node, t *Job) bool {
+	if t.GPUModels != "" {
+		return couldOnModels(nodes, t)
+	}
 	if t.Profile == "" && t.Share == 0 {
 		return could(nodes, t.GPUs)
 	}

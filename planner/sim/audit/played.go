@@ -42,10 +42,13 @@ func (c *checker) compare(in Input) {
 
 // could says whether a gang of so many GPUs has a place on the nodes that are not
 // bought, and on all: it fills the largest nodes, and what is left of it is on one.
-func could(nodes []Node, gpus int) bool {
+func could(nodes []Node, gpus int) bool { return couldAs(nodes, nodes, gpus) }
+
+// couldAs is could of a gang that is cut by the largest of other nodes.
+func couldAs(nodes, cut []Node, gpus int) bool {
 	for _, bought := range []bool{false, true} {
 		largest := 1
-		for _, n := range nodes {
+		for _, n := range cut {
 			if bought || !n.Bought {
 				largest = max(largest, n.able())
 			}

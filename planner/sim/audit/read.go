@@ -29,6 +29,9 @@ type Node struct {
 	Slices   []int
 	Profiles [][]string
 	Divides  bool
+	// Models are the names that the model of its GPUs goes by, the driver's first; nil: it
+	// is not known, and does not count.
+	Models []string
 }
 
 // Job is one job of the trace.
@@ -40,6 +43,8 @@ type Job struct {
 	// instance that it asks for.
 	Share   float64
 	Profile string
+	// GPUModels are the models that it may run on, with a | between them; "" is any.
+	GPUModels string
 	// Queue, Class and Model are whose it is and what; Timed: it has a deadline.
 	Queue, Class, Model string
 	Timed               bool
@@ -72,6 +77,7 @@ type asks struct {
 	Model    string  `json:"model"`
 	Share    float64 `json:"gpu_share"`
 	Profile  string  `json:"mig_profile"`
+	Models   string  `json:"gpu_models"`
 }
 
 // width is how many GPUs a job needs, which may be a part of one.

@@ -15,7 +15,9 @@ type itp struct{ unit float64 }
 
 func (itp) columns() []string { return []string{"job_id", "submission_time", "duration", "num_gpu"} }
 
-func (itp) named() named { return named{"submission_time", "duration", "num_gpu"} }
+func (itp) named() named {
+	return named{submit: "submission_time", duration: "duration", gpus: "num_gpu"}
+}
 
 func (p itp) job(r *row) (Job, error) {
 	var faults []error
@@ -36,7 +38,9 @@ func (gavel) columns() []string {
 	return []string{"vc", "type", "command", "argument", "needs_data", "steps", "arrival", "gpus"}
 }
 
-func (gavel) named() named { return named{"arrival", "steps by the throughput", "gpus"} }
+func (gavel) named() named {
+	return named{submit: "arrival", duration: "steps by the throughput", gpus: "gpus"}
+}
 
 func (p gavel) job(r *row) (Job, error) {
 	var faults []error
@@ -57,7 +61,7 @@ func (p gavel) job(r *row) (Job, error) {
 }
 
 // openb are the tasks of Alibaba's cluster-trace-gpu-v2023. gpu_milli is what part of
-// its one GPU a task needs, in thousandths.
+// its one GPU a task needs, in thousandths, and gpu_spec the models that it may run on.
 type openb struct{ unit float64 }
 
 func (openb) columns() []string {
@@ -65,7 +69,7 @@ func (openb) columns() []string {
 }
 
 func (openb) named() named {
-	return named{"creation_time", "deletion_time less scheduled_time", "num_gpu"}
+	return named{submit: "creation_time", duration: "deletion_time less scheduled_time", gpus: "num_gpu", models: "gpu_spec"}
 }
 
 func (p openb) job(r *row) (Job, error) {
@@ -87,9 +91,7 @@ func (p openb) job(r *row) (Job, error) {
 		return j, leftOut("it had not ended")
 	}
 	j.Duration = r.number("deletion_time", &faults)*p.unit - r.number("scheduled_time", &faults)*p.unit
-	if spec := r.text("gpu_spec"); spec != "" {
-		j.Model = strings.Clone(spec)
-	}
+	j.GPUModels = strings.Clone(r.text("gpu_spec"))
 	if len(faults) == 0 && j.Duration == 0 {
 		return j, leftOut("it ended in the second in which it was scheduled")
 	}
@@ -106,7 +108,7 @@ func (sacct) columns() []string { return []string{"JobID", "Submit"} }
 // instead is what may stand in the place of a column.
 func (sacct) instead() map[string]string { return map[string]string{"JobID": "JobIDRaw"} }
 
-func (sacct) named() named { return named{"Submit", "Elapsed", "AllocTRES"} }
+func (sacct) named() named { return named{submit: "Submit", duration: "Elapsed", gpus: "AllocTRES"} }
 
 func (p sacct) job(r *row) (Job, error) {
 	id := strings.Clone(first(r, "JobID", "JobIDRaw"))
@@ -193,7 +195,9 @@ type own struct{ unit float64 }
 
 func (own) columns() []string { return []string{"job", "submit_s", "duration_s", "gpus"} }
 
-func (own) named() named { return named{"submit_s", "duration_s", "gpus"} }
+func (own) named() named {
+	return named{submit: "submit_s", duration: "duration_s", gpus: "gpus", models: "gpu_models"}
+}
 
 func (p own) job(r *row) (Job, error) {
 	var faults []error
@@ -201,7 +205,7 @@ func (p own) job(r *row) (Job, error) {
 		ID: strings.Clone(r.text("job")), Submit: r.number("submit_s", &faults) * p.unit, Duration: r.number("duration_s", &faults) * p.unit,
 		GPUs: r.whole("gpus", &faults), Deadline: r.optional("deadline_s", &faults) * p.unit,
 		Model: strings.Clone(r.text("model")), Queue: strings.Clone(r.text("queue")), Class: strings.Clone(r.text("class")),
-		Profile: strings.Clone(r.text("mig_profile")),
+		Profile: strings.Clone(r.text("mig_profile")), GPUModels: strings.Clone(r.text("gpu_models")),
 	}
 	if r.has("gpu_share") {
 		if j.Share = r.number("gpu_share", &faults); j.Share == 0 {

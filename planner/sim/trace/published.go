@@ -11,7 +11,9 @@ type tiresias struct{ unit float64 }
 
 func (tiresias) columns() []string { return []string{"job_id", "num_gpu", "submit_time", "duration"} }
 
-func (tiresias) named() named { return named{"submit_time", "duration", "num_gpu"} }
+func (tiresias) named() named {
+	return named{submit: "submit_time", duration: "duration", gpus: "num_gpu"}
+}
 
 func (p tiresias) job(r *row) (Job, error) {
 	var faults []error
@@ -29,7 +31,9 @@ type helios struct{ unit float64 }
 
 func (helios) columns() []string { return []string{"job_id", "gpu_num", "submit_time", "duration"} }
 
-func (helios) named() named { return named{"submit_time", "duration", "gpu_num"} }
+func (helios) named() named {
+	return named{submit: "submit_time", duration: "duration", gpus: "gpu_num"}
+}
 
 func (p helios) job(r *row) (Job, error) {
 	var faults []error

@@ -45,6 +45,13 @@ func TestFormats(t *testing.T) {
 			o: Options{Format: "openb"}, text: "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\na,1,1,1,460,,LS,Running,10,100,20\nb,1,1,0,0,,BE,Running,10,100,20\nc,1,1,2,1000,V100M32|V100M16,BE,Running,10,100,\n",
 			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, Queue: "LS", Share: 0.46}}, wantRep: Report{Rows: 3, Jobs: 1, Left: map[string]int{"it asks for no GPU": 1, "it was never scheduled": 1}, FirstLeft: "line 3: it asks for no GPU"},
 		},
+		"openb's models": {
+			o: Options{Format: "openb"}, text: "name,num_gpu,gpu_spec,creation_time,deletion_time,scheduled_time\na,1,V100M16|V100M32,10,100,20\nb,1,T4|,10,100,20\n",
+			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, GPUModels: "V100M16|V100M32"}}, wantRep: Report{Rows: 2, Jobs: 1, Broken: 1, First: "line 3: gpu_spec \"T4|\": want names of GPU models with a | between them, at most 32"},
+		},
+		"our own models": {
+			o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpu_models\na,0,60,8,A100|NVIDIA H100 80GB HBM3\n", want: []Job{{ID: "a", Duration: 60, GPUs: 8, GPUModels: "A100|NVIDIA H100 80GB HBM3"}}, wantRep: Report{Rows: 1, Jobs: 1},
+		},
 		"sacct": {
 			o: Options{Format: "sacct"}, text: "JobID|JobName|Account|Submit|Elapsed|AllocTRES\n7|train|phys|2031-05-17T12:00:00|1-02:03:04|billing=8,cpu=8,gres/gpu:a100=8,gres/gpu=8\n7.batch|batch|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n8|cpu|phys|2031-05-17T12:00:00|00:10:00|cpu=8\n9|x|phys|Unknown|00:10:00|gres/gpu=1\n",
 			want:    []Job{{ID: "7", Submit: 1936785600 - 12*3600 + 12*3600, Duration: 86400 + 2*3600 + 3*60 + 4, GPUs: 8, Queue: "phys", Model: "train"}},

@@ -12,7 +12,7 @@ import (
 )
 
 // header is that of the project's own form.
-var header = []string{"job", "submit_s", "duration_s", "gpus", "min_gpus", "max_gpus", "model", "queue", "deadline_s", "class", "gpu_share", "mig_profile"}
+var header = []string{"job", "submit_s", "duration_s", "gpus", "min_gpus", "max_gpus", "model", "queue", "deadline_s", "class", "gpu_share", "mig_profile", "gpu_models"}
 
 // Writer writes jobs in the project's own form.
 type Writer struct{ csv *csv.Writer }
@@ -42,7 +42,7 @@ func (w *Writer) Write(j Job) error {
 	if j.Share != 0 && j.Profile == "" {
 		share = strconv.FormatFloat(j.Share, 'g', -1, 64)
 	}
-	err := w.csv.Write([]string{j.ID, seconds(j.Submit), seconds(j.Duration), strconv.Itoa(j.GPUs), bound(j.Min), bound(j.Max), j.Model, j.Queue, deadline, j.Class, share, j.Profile})
+	err := w.csv.Write([]string{j.ID, seconds(j.Submit), seconds(j.Duration), strconv.Itoa(j.GPUs), bound(j.Min), bound(j.Max), j.Model, j.Queue, deadline, j.Class, share, j.Profile, j.GPUModels})
 	if err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}

@@ -100,7 +100,7 @@ func (a *app) checkEvents(ctx context.Context, name string, f *auditFlags) error
 			return err
 		}
 		for i := range jobs {
-			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration, Share: jobs[i].Share, Profile: jobs[i].Profile, Queue: jobs[i].Queue, Class: jobs[i].Class, Model: jobs[i].Model, Timed: jobs[i].Deadline != 0})
+			in.Trace = append(in.Trace, audit.Job{ID: jobs[i].ID, GPUs: jobs[i].GPUs, Duration: jobs[i].Duration, Share: jobs[i].Share, Profile: jobs[i].Profile, GPUModels: jobs[i].GPUModels, Queue: jobs[i].Queue, Class: jobs[i].Class, Model: jobs[i].Model, Timed: jobs[i].Deadline != 0})
 		}
 	}
 	file, err := os.Open(name)
@@ -160,7 +160,7 @@ func (a *app) auditNodes(f *simFlags, row string) (out []audit.Node, err error) 
 		cluster = cluster.WithPools(c.Pools)
 	}
 	for i := range cluster.Nodes {
-		n := audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own}
+		n := audit.Node{Name: cluster.Nodes[i].ID, GPUs: len(cluster.Nodes[i].GPUs), Bought: i >= own, Models: cluster.ModelsOf(i)}
 		n.Slices, n.Profiles, n.Divides = cluster.PartsOf(i)
 		out = append(out, n)
 	}

@@ -73,6 +73,30 @@ func TestElasticSpeedOfNoElasticJobs(t *testing.T) {
 	}
 }
 
+// How many jobs name models that the cluster has not is said, and that they count for
+// nothing where it has one model only.
+func TestSimulateSaysModels(t *testing.T) {
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus,gpu_models\na,0,60,8,H100|A10\nb,10,60,8,A10\nc,60,60,8,\nd,120,60,8,H100\n")
+	cluster := writeFile(t, "ours.hcl", "nodes \"a\" {\n  count = 2\n  gpus = 8\n  model = \"H100\"\n}\n")
+	tests := map[string]struct {
+		args []string
+		want []string
+	}{
+		"a file":      {[]string{"--cluster", cluster}, []string{"2 of 3 jobs that name GPU models name some that the cluster has not (A10); 1 of them name no other one, and are left out: the first is b", `"jobs_with_none_that_it_has": 1`}},
+		"equal nodes": {[]string{"--gpus", "16"}, []string{"3 jobs name GPU models that they may run on, which counts for nothing: the cluster has one model; describe yours with --cluster FILE", `"ignored": true`}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := newFakePlanner(t).call(nil, "", append([]string{"simulate", "--trace", path, "--policies", "gang", "--seeds", "1", "--no-bootstrap", "--json"}, test.args...)...)
+			for _, want := range test.want {
+				if got.code != CodeOK || !strings.Contains(got.out+got.errOut, want) {
+					t.Errorf("exit code %d, and it lacks %q:\n%s%s", got.code, want, got.out, got.errOut)
+				}
+			}
+		})
+	}
+}
+
 // interrupter cancels a context as soon as something with a text in it is written.
 type interrupter struct {
 	text   string

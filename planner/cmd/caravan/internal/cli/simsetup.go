@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/report"
@@ -25,9 +26,12 @@ type simSetup struct {
 	TooLarge      []int  `json:"too_large"`
 	FirstTooLarge string `json:"first_too_large,omitempty"`
 	tooLarge      string
-	Estimates     float64 `json:"estimate_sigma"`
-	Elastic       float64 `json:"elastic"`
-	IntervalS     float64 `json:"interval_s"`
+	// GPUModels is what was made of the GPU models that jobs of the trace name, nil where
+	// none does.
+	GPUModels *sim.Fitting `json:"gpu_models,omitempty"`
+	Estimates float64      `json:"estimate_sigma"`
+	Elastic   float64      `json:"elastic"`
+	IntervalS float64      `json:"interval_s"`
 	// ElasticSpeed is how much faster elastic jobs are with more nodes.
 	ElasticSpeed string `json:"elastic_speed"`
 	// Bootstrap: days of the trace were drawn, for each seed others.
@@ -52,10 +56,28 @@ type simSetup struct {
 // omitted says which rows of the trace are not played, and why; nothing if all are.
 func (s *simSetup) omitted() []string {
 	lines := keptSaid(&s.Trace)
+	if f := s.GPUModels; f != nil && f.Without > 0 {
+		lines = append(lines, modelsSaid(f))
+	}
 	if s.tooLarge != "" {
 		lines = append(lines, s.tooLarge)
 	}
 	return lines
+}
+
+// modelsSaid is what is to be said of the GPU models that jobs name; "": nothing.
+func modelsSaid(f *sim.Fitting) string {
+	switch {
+	case f.Ignored:
+		return fmt.Sprintf("%d jobs name GPU models that they may run on, which counts for nothing: the cluster has one model; describe yours with --cluster FILE", f.Named)
+	case f.Lacking == 0 && f.Without == 0:
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d jobs that name GPU models name some that the cluster has not (%s)", f.Lacking, f.Named, strings.Join(f.Models, ", "))
+	if f.Without > 0 {
+		text += fmt.Sprintf("; %d of them name no other one, and are left out: the first is %s", f.Without, f.First)
+	}
+	return text
 }
 
 // setup is what the flags say is simulated.
@@ -98,6 +120,9 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	}
 	for _, line := range s.omitted() {
 		add("Not played", "%s", line)
+	}
+	if s.GPUModels != nil && s.GPUModels.Ignored {
+		add("GPU models", "%s", modelsSaid(s.GPUModels))
 	}
 	switch {
 	case f.sigma < 0:

@@ -244,6 +244,14 @@ func (a *app) prepared(ctx context.Context, c *sim.Comparison, s *simSetup) erro
 			largest = p.Largest
 		}
 	}
+	if f := c.FitModels(); f.Named > 0 {
+		s.GPUModels = &f
+		if text := modelsSaid(&f); text != "" {
+			if _, err := fmt.Fprintln(a.env.Stderr, text); err != nil {
+				return err
+			}
+		}
+	}
 	least, most := slices.Min(s.TooLarge), slices.Max(s.TooLarge)
 	if most == 0 {
 		return nil

@@ -81,7 +81,7 @@ func TestSimulate(t *testing.T) {
 		"no such queues":                {args: []string{"simulate", "--trace", path, "--queues", "/no/such"}, wantCode: 1, wantErr: []string{"read queues"}},
 		"more jobs than are kept":       {args: []string{"simulate", "--trace", path, "--gpus", "32", "--policies", "gang", "--seeds", "1", "--max-jobs", "11"}, wantOut: []string{"gang"}, wantErr: []string{"12 jobs are more than are kept (--max-jobs): 1 of its 2 days are used"}},
 		"shards of an unknown size":     {args: []string{"trace", "convert", "--format", "sacct", shards}, wantOut: []string{"\n2,"}, wantErr: []string{"2 of 4 rows are left out: it has a part of a GPU (gres/shard): say with --shards-per-gpu"}},
-		"shards":                        {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "4", shards}, wantOut: []string{"\n1,7,60,1,,,,,,,0.25,\n"}},
+		"shards":                        {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "4", shards}, wantOut: []string{"\n1,7,60,1,,,,,,,0.25,,\n"}},
 		"shards without end":            {args: []string{"trace", "convert", "--format", "sacct", "--shards-per-gpu", "9999", shards}, wantCode: 2, wantErr: []string{"--shards-per-gpu 9999: want 0 (jobs with shards are left out) to 1024"}},
 		"no job is kept":                {args: []string{"simulate", "--trace", path, "--max-jobs", "0"}, wantCode: 2, wantErr: []string{"--max-jobs 0: want 1 or more"}},
 		"a load of nothing":             {args: []string{"simulate", "--trace", path, "--load", "0"}, wantCode: 2, wantErr: []string{"load 0"}},
