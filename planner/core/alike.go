@@ -69,3 +69,24 @@ func (c *cycle) mayEndInTime(asks *request) bool {
 	failed, known := a.lent.failed[asks.key]
 	return !known || asks.gang.runs < failed
 }
+
+// waitsBehind tells a job that waits behind another one in a strict queue no more than that;
+// false if there is more to it. In plans that nobody reads it is not looked at.
+func (c *cycle) waitsBehind(j *model.Job, plan *model.Plan) bool {
+	if !c.terse || c.blocked == "" || c.yield != nil || len(c.landings) > 0 || j.State != model.StateQueued || gangOf(j) != model.GangJob || j.Hold != "" || !j.RetryAfter.IsZero() || elastic(j) || c.constraintFaults(j) != "" {
+		return false
+	}
+	d := model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}}
+	for i := range j.Groups {
+		d.Detail.MembersWanted += max(0, j.Groups[i].Count)
+		d.Detail.WantedGPUs += max(0, j.Groups[i].Count) * askedGPUs(&j.Groups[i])
+	}
+	if d.Detail.MembersWanted == 0 {
+		return false
+	}
+	d.Reason, d.Detail.Code, d.Detail.Ahead = c.blocked+" is ahead", codeBehind, c.waiting
+	c.tellStanding(j, &d)
+	c.waiting++
+	plan.Decisions = append(plan.Decisions, d)
+	return true
+}

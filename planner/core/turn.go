@@ -35,7 +35,7 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	if c.ledger == nil {
 		var t turn
 		for _, j := range jobs {
-			if c.waitsLike(j, plan) {
+			if c.waitsBehind(j, plan) || c.waitsLike(j, plan) {
 				continue
 			}
 			c.begin(&t, j)
