@@ -92,6 +92,8 @@ type booking struct {
 	closed bool
 	// kept: it is for a gang that waits, until it starts.
 	kept bool
+	// drained: the node is kept for the job already, but from who ends before.
+	drained bool
 	// foreseen: nobody keeps clear of it; it is expected.
 	foreseen bool
 	// job is whom it is for, ahead of time; name what else it is for.

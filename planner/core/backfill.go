@@ -224,19 +224,26 @@ func sameRow(a, b *topo.Row) bool {
 	return true
 }
 
-// borrows says, of a gang placed where others will start, who does first, and
-// until when it is expected to have ended.
+// borrows says, of a gang placed where others will start, who does first, or for whom
+// the nodes are kept already, and until when it is expected to have ended.
 func (c *cycle) borrows(g *gang, placed []place.Placed) (b model.Backfill, any bool) {
 	first := eternity
 	for i := range placed {
 		p := &placed[i]
 		for k := range c.ahead.on[p.Node] {
 			o := &c.ahead.on[p.Node][k]
-			if o.foreseen || o.job.id == "" || o.from <= 0 || o.from >= first || len(p.GPUs) > 0 && o.claim.GPUs&maskOf(p.GPUs) == 0 {
+			if o.foreseen || o.job.id == "" || o.from <= 0 || !o.closed && len(p.GPUs) > 0 && o.claim.GPUs&maskOf(p.GPUs) == 0 {
 				continue
 			}
-			first = o.from
-			b = model.Backfill{For: model.JobName{Namespace: o.job.namespace, ID: o.job.id}, Start: c.now.Add(first), Until: c.now.Add(g.runs)}
+			at := o.from
+			if o.drained {
+				at = o.until
+			}
+			if b.Drained || !o.drained && at >= first {
+				continue
+			}
+			first = at
+			b = model.Backfill{For: model.JobName{Namespace: o.job.namespace, ID: o.job.id}, Start: c.now.Add(at), Until: c.now.Add(g.runs), Drained: o.drained}
 		}
 	}
 	return b, first < eternity

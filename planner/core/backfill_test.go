@@ -109,7 +109,18 @@ func TestNobodyBackfillsForEver(t *testing.T) {
 		set           func(*model.Snapshot)
 		want          string
 	}{
-		"not yet":         {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: 100 * time.Hour, want: "H 2h; S now, before H"},
+		"not yet":      {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: 100 * time.Hour, want: "H 2h; S now, before H"},
+		"a short one":  {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30m", wait: time.Hour, want: "H 2h; S now, before H"},
+		"not so short": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:31m", wait: time.Hour, want: "H 2h; S 4h"},
+		"it outlives": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:11m\nT 1x1 runs:9m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].Started = s.Now.Add(-230 * time.Minute) // of twice two hours ten minutes are left
+		}, want: "H 10m; S 3h10m; T now, before H"},
+		"it was let in": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].Backfilled = &model.Backfill{For: model.JobName{ID: "H"}, Drained: true}
+		}, want: "H 2h; S 4h"},
+		"for another one": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].Backfilled = &model.Backfill{For: model.JobName{ID: "K"}, Drained: true}
+		}, want: "H 2h; S now, before H"},
 		"it has waited":   {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: time.Hour, want: "H 2h; S 4h"},
 		"another one not": {cluster: racks, jobs: "H 2x1 require:rack runs:9h\nK 2x1 require:rack runs:1h\nS 1x1 runs:1h", wait: time.Hour, want: "H 2h; K 4h; S now, before K"},
 		"it ran meanwhile": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: time.Hour, set: func(s *model.Snapshot) {
@@ -155,6 +166,21 @@ func TestForecastReasons(t *testing.T) {
 		"tomorrow, outlived": {
 			"b1 r1 n1 aa\nb1 r1 n2 bb", "a 50 25h runs:24h\nb 50 1h runs:24h", "H 2x2 runs:1h", nil, easy,
 			"needs 2 members with 2 GPUs each (4 GPUs); rack b1/r1 has room for 0 of 2 now; reserved for it from its start on: n1, n2; starts about Jan 3 02:04 UTC in rack b1/r1 when a (est. 24h, by its author, outlived), b (est. 24h, by its author) have ended",
+			"",
+		},
+		"it has waited": {
+			"b1 r1 n1 aa\nb1 r1 n2 bb", "a 50 1h runs:9h\nb 50 1h runs:4h", "H 2x2 runs:1h", func(s *model.Snapshot) { s.Jobs[2].Submitted = s.Now.Add(-12 * time.Hour) }, easy,
+			"needs 2 members with 2 GPUs each (4 GPUs); rack b1/r1 has room for 0 of 2 now; kept for it from all who do not end within 2h: n1, n2; starts about 11:04 UTC in rack b1/r1 when a (est. 9h, by its author) has ended",
+			"",
+		},
+		"others were let in": {
+			"b1 r1 n1 aa\nb1 r1 n2 bb", "a 50 1h runs:9h\nb 50 1h runs:4h", "H 2x2 runs:1h", func(s *model.Snapshot) {
+				s.Jobs[2].Submitted = s.Now.Add(-12 * time.Hour)
+				for i := range s.Jobs[:2] {
+					s.Jobs[i].Backfilled = &model.Backfill{For: model.JobName{ID: "H"}, Drained: true}
+				}
+			}, easy,
+			"needs 2 members with 2 GPUs each (4 GPUs); rack b1/r1 has room for 0 of 2 now; kept for it: n1, n2; starts about 11:04 UTC in rack b1/r1 when a (est. 9h, by its author) has ended",
 			"",
 		},
 		"nobody says": {

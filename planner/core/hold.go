@@ -3,6 +3,7 @@ package core
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/place"
@@ -32,6 +33,9 @@ type kept struct {
 	in domainFit
 	// timed: from a time on, and until then others may use it who end before.
 	timed bool
+	// drained: from now on, and until then they may use it who end within open.
+	drained bool
+	open    time.Duration
 	// postponed: it is kept later.
 	postponed bool
 	// divides: GPUs are to be divided for it once they are idle; gpus says which.
@@ -71,7 +75,7 @@ func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 				if soon := c.clearing[keyOf(j)]; soon != nil {
 					nodes = soon
 				}
-				c.drain(j, g, nodes)
+				c.drain(j, g, &k, nodes)
 			}
 			return k
 		}
@@ -92,36 +96,6 @@ func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 	undo()
 	c.epoch++
 	return k
-}
-
-// overdue reports whether a gang has waited for so long that estimates are not to
-// be trusted any more: what was to end before its start has not, and what comes
-// meanwhile would be late too. Then it keeps its nodes from everybody, so that they
-// are empty as soon as what runs there has ended. One gang does so at a time, the
-// first in order: each gets its turn, and little lies idle.
-func (c *cycle) overdue(j *model.Job) bool {
-	if !c.policy.Backfills() || c.draining {
-		return false
-	}
-	since := j.Submitted
-	for i := range j.Preempted {
-		if at := j.Preempted[i].At; at.After(since) {
-			since = at
-		}
-	}
-	return c.now.Sub(since) >= c.policy.Backfill.Trust()
-}
-
-// drain keeps nodes, on which a gang has reserved a time, from all others until
-// then.
-func (c *cycle) drain(j *model.Job, g *gang, nodes []int32) {
-	ids := make([]string, len(nodes))
-	for i, node := range nodes {
-		c.views[viewNow].State.Keep(node, int32(len(c.holds)))
-		ids[i] = c.tree.Nodes[node].Model.ID
-	}
-	c.keptNow(j, g, nodes)
-	c.ahead.keptUntil(j, ids, g.outlook.at)
 }
 
 // beginHolding brings the view without what is kept up to date, before the

@@ -194,7 +194,9 @@ func (c *cycle) waitReason(j *model.Job, g *gang, code string, best domainFit, k
 		switch {
 		case k.divides:
 			b.WriteString("; for it " + k.gpus)
-		case k.timed:
+		case k.drained && k.open > 0:
+			fmt.Fprintf(&b, "; kept for it from all who do not end within %s: %s", span(k.open), nameList(names))
+		case k.timed && !k.drained:
 			b.WriteString("; reserved for it from its start on: " + nameList(names))
 		default:
 			b.WriteString("; kept for it: " + nameList(names))

@@ -164,7 +164,7 @@ func (p *planner) back(now float64, i int) {
 	ran := max(0, clock(now).Sub(j.Started))
 	j.Ran += ran
 	j.AttainedGPUs += ran.Seconds() * float64(gpusOf(j.Members))
-	j.State, j.Members, j.Started, j.Accounted = model.StateQueued, nil, time.Time{}, clock(now)
+	j.State, j.Members, j.Started, j.Accounted, j.Backfilled = model.StateQueued, nil, time.Time{}, clock(now), nil
 	p.waiting++
 	p.put(i, j)
 }
@@ -257,7 +257,7 @@ func (p *planner) admit(now float64, d *model.Decision) Action {
 	if d.Forgets {
 		j.ForgottenGPUs, j.ForgottenRan = j.AttainedGPUs, j.Ran
 	}
-	j.State, j.Members, j.Started, j.Moving = model.StateRunning, slices.Clone(d.Members), clock(now), nil
+	j.State, j.Members, j.Started, j.Moving, j.Backfilled = model.StateRunning, slices.Clone(d.Members), clock(now), nil, d.Backfill
 	p.waiting--
 	p.put(i, j)
 	return Action{Act: Start, Job: i, Pieces: p.pieces(j.Members), Reason: d.Reason}

@@ -40,6 +40,26 @@ func TestForgetsAndRests(t *testing.T) {
 	}
 }
 
+// Whose place a job was let into is known as long as it runs there.
+func TestKnowsWhoWasLetIn(t *testing.T) {
+	p := planned(t, small(t), core.Policy{Order: queue.OrderCaravan}).(*planner)
+	if err := p.Submit(0, Ask{ID: "a", GPUs: 1}); err != nil {
+		t.Fatal(err)
+	}
+	b := &model.Backfill{For: model.JobName{ID: "b"}, Drained: true}
+	p.admit(10, &model.Decision{Job: "00000000", Action: model.ActionAdmit, Backfill: b,
+		Members: []model.Member{{Group: "rest", Node: p.cluster.Nodes[0].ID, GPUs: []string{p.cluster.Nodes[0].GPUs[0].UUID}}}})
+	if got := p.jobs[0].Backfilled; got != b {
+		t.Errorf("while it runs: %v, want %v", got, b)
+	}
+	if err := p.Left(70, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.jobs[0].Backfilled; got != nil {
+		t.Errorf("when it has left: %v, want none", got)
+	}
+}
+
 // A job of one GPU that somebody waits for starts at once on what is kept: it is
 // known by its class, or, where the trace has none, by what it runs.
 func TestKeepsForInteractiveJobs(t *testing.T) {

@@ -249,6 +249,9 @@ type Backfill struct {
 	Start time.Time `json:"start"`
 	// Until is when the job placed is expected to have ended.
 	Until time.Time `json:"until"`
+	// Drained: the nodes were kept for For already, from all who would be there for
+	// longer.
+	Drained bool `json:"drained,omitempty"`
 }
 
 // Member is one placed member of a gang.
