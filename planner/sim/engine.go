@@ -92,7 +92,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 	r.gauges = newGauges(s.Jobs, s.Cluster.PerNode)
 	holds := s.Cluster.holder()
 	for i := range s.Jobs {
-		r.jobs[i] = newJob(s.Jobs[i])
+		r.jobs[i] = newJob(&s.Jobs[i])
 		if s.Estimates != nil {
 			r.jobs[i].estimate = s.Estimates[i]
 		}

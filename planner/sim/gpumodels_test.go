@@ -66,7 +66,7 @@ func TestJobsNameTheirModels(t *testing.T) {
 // A scheduler that puts a job elsewhere is stopped.
 func TestNobodyRunsOnAnotherModel(t *testing.T) {
 	c := mixed(t, "")
-	r := &run{Setup: Setup{Cluster: c}, ledger: newLedger(&c), jobs: []job{newJob(trace.Job{ID: "a", GPUs: 1, GPUModels: "Tesla T4"})}}
+	r := &run{Setup: Setup{Cluster: c}, ledger: newLedger(&c), jobs: []job{newJob(&trace.Job{ID: "a", GPUs: 1, GPUModels: "Tesla T4"})}}
 	if err := r.place(0, []Piece{{Node: 0, GPUs: []int8{0}}}); err == nil || !strings.Contains(err.Error(), "is none of Tesla T4") {
 		t.Errorf("%v: want that it is none", err)
 	}

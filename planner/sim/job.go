@@ -31,7 +31,8 @@ type Piece struct {
 
 // job is one job of a run.
 type job struct {
-	trace.Job
+	// Job is that of the setup, which nobody changes.
+	*trace.Job
 	// estimate is how long it is thought to run, in seconds; 0: nobody knows.
 	estimate float64
 	phase    phase
@@ -79,7 +80,7 @@ type job struct {
 // has is how much it has in units.
 func (j *job) has() int { return j.placed * j.each }
 
-func newJob(t trace.Job) job {
+func newJob(t *trace.Job) job {
 	return job{Job: t, left: t.Duration, saved: t.Duration, first: -1, ended: -1}
 }
 

@@ -50,8 +50,8 @@ func TestWaitsByReason(t *testing.T) {
 // 20 that come after 2 s.
 func TestBoundsByHand(t *testing.T) {
 	list := []*job{
-		{Job: trace.Job{Submit: 0, Duration: 10, GPUs: 10}},
-		{Job: trace.Job{Submit: 2, Duration: 2, GPUs: 10}},
+		{Job: &trace.Job{Submit: 0, Duration: 10, GPUs: 10}},
+		{Job: &trace.Job{Submit: 2, Duration: 2, GPUs: 10}},
 	}
 	got := boundsOf(list, 10)
 	// Least left first: the second from 2 to 4, the first until 12: 12 and 2.
@@ -63,7 +63,7 @@ func TestBoundsByHand(t *testing.T) {
 	near(t, "max", got.max, 10)
 	near(t, "P50", got.p50, 2)
 	// An elastic job can be done in less time than it says.
-	near(t, "elastic", boundsOf([]*job{{Job: trace.Job{Duration: 10, GPUs: 2, Min: 1, Max: 8}}}, 10).mean, 2.5)
+	near(t, "elastic", boundsOf([]*job{{Job: &trace.Job{Duration: 10, GPUs: 2, Min: 1, Max: 8}}}, 10).mean, 2.5)
 	if diff := cmp.Diff(bounds{}, boundsOf(nil, 10), cmp.AllowUnexported(bounds{})); diff != "" {
 		t.Error(diff)
 	}

@@ -100,6 +100,7 @@ func Fit(jobs []Job, holds func(gpus int) bool) (fit, tooLarge []Job) {
 
 // FitJobs is Fit by more than the number of GPUs.
 func FitJobs(jobs []Job, holds func(*Job) bool) (fit, tooLarge []Job) {
+	fit = make([]Job, 0, len(jobs))
 	for i := range jobs {
 		if holds(&jobs[i]) {
 			fit = append(fit, jobs[i])

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caravan-sched/caravan/planner/sim"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
 
 // What is wrong with the flags is said before the trace is opened, all of it at once:
@@ -92,6 +95,29 @@ func TestSimulateSaysModels(t *testing.T) {
 				if got.code != CodeOK || !strings.Contains(got.out+got.errOut, want) {
 					t.Errorf("exit code %d, and it lacks %q:\n%s%s", got.code, want, got.out, got.errOut)
 				}
+			}
+		})
+	}
+}
+
+// Before very many jobs are played it is said what memory that takes, and what helps.
+func TestSimulateSaysItsMemory(t *testing.T) {
+	tests := map[string]struct {
+		jobs, workers, seeds int
+		want                 string
+	}{
+		"a million":              {1_000_000, 1, 5, "1000000 jobs in 1 runs at once take about 1.8 GB of memory: --max-jobs and --workers make it less"},
+		"in several runs":        {1_000_000, 8, 3, "1000000 jobs in 6 runs at once take about 4.6 GB"},
+		"more workers than runs": {1_000_000, 8, 1, "in 2 runs at once take about 2.4 GB"},
+		"few":                    {100_000, 1, 5, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var errOut strings.Builder
+			a := app{env: Env{Stderr: &errOut}}
+			err := a.large(&sim.Comparison{Jobs: make([]trace.Job, test.jobs), Workers: test.workers, Seeds: test.seeds, Policies: []string{"gang", "backfill"}})
+			if got := errOut.String(); err != nil || !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+				t.Errorf("%q, %v: want %q", got, err, test.want)
 			}
 		})
 	}

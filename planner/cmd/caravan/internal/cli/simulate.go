@@ -133,7 +133,6 @@ const (
 const pictured = 512
 
 func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
-	defer a.collectSeldom()()
 	c, read, err := a.comparison(cmd, f)
 	if err != nil {
 		return err
@@ -157,6 +156,10 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	if err := f.elasticClash(c.Jobs); err != nil {
 		return err
 	}
+	if err := a.large(&c); err != nil {
+		return err
+	}
+	defer a.collectSeldom(&c)()
 	out := simulated{Setup: f.setup(&c, kept)}
 	if err := a.prepared(cmd.Context(), &c, &out.Setup); err != nil {
 		return simulationFailed(err)
