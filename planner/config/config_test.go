@@ -102,6 +102,7 @@ policy {
     patience       = 2.5
     short          = "90m"
     stuck_after    = "36h"
+    size_delay     = "3h"
     deadlines_only = true
   }
   interactive {
@@ -166,7 +167,7 @@ func TestParseFull(t *testing.T) {
 			Enabled: true, MinPriorityGap: 5, MinRunTime: 10 * time.Minute, MaxAtOnce: 2, MaxGPUsAtOnce: 64, MaxGiBAtOnce: 500, Storages: []preempt.Storage{{Name: "lustre", MaxAtOnce: 4, MaxGiBAtOnce: 200}}, MaxPerHour: 20, MaxPerJob: 1, RestartTime: 90 * time.Second,
 		}, Elastic: queue.Elastic{Disabled: true, MinInterval: 20 * time.Minute, MaxPerHour: 7, MinGain: 0.2}, Replace: queue.Replace{KeepFor: 30 * time.Minute, SparesPer: "row", Spares: 2},
 			Defrag: preempt.Defrag{Enabled: true, MinBenefitRatio: 1.5, MaxPerHour: 6, MaxPerGang: 2, MaxPerJob: 1, MinRunTime: time.Hour, Again: 2 * time.Hour},
-			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5, Short: 90 * time.Minute, StuckAfter: 36 * time.Hour, DeadlinesOnly: true},
+			LAS:    queue.LAS{Thresholds: []float64{1800, 7200}, Starve: 3.5}, Timeslice: queue.Timeslice{Quantum: 2 * time.Hour}, Caravan: queue.Caravan{Patience: 2.5, Short: 90 * time.Minute, StuckAfter: 36 * time.Hour, SizeDelay: 3 * time.Hour, DeadlinesOnly: true},
 			Interactive: queue.Interactive{Classes: []string{"now"}, Queues: []string{"dev"}, MaxGPUs: 2, MaxRun: 3 * time.Hour, ReserveShare: 0.025, Lend: true}, Deadline: queue.Deadline{Margin: 90 * time.Second, Safety: 1.25},
 			FTF: queue.FTF{Fairness: 0.5, Lease: 11 * time.Minute}, MaxMin: queue.MaxMin{Round: 7 * time.Minute}, Burst: burst.Policy{}.WithDefaults()}},
 		Admission: Admission{Deadline: 90 * time.Second, RetryInitial: 2 * time.Second, RetryMax: time.Minute},
@@ -254,6 +255,7 @@ func TestParseFaults(t *testing.T) {
 			`c.hcl:3: policy.ftf.fairness is 1: want more than 0 and less than 1`, `c.hcl:4: policy.ftf.lease is "1s": want 10s to 720h0m0s`, `c.hcl:6: policy.maxmin.round is "9s": want 10s to 720h0m0s`}},
 		"turns too short":  {src: "policy {\n timeslice {\n quantum = \"1s\"\n }\n}", want: []string{`c.hcl:3: policy.timeslice.quantum is "1s": want 1m0s to`}},
 		"always stuck":     {src: "policy {\n caravan {\n stuck_after = \"5m\"\n }\n}", want: []string{`c.hcl:3: policy.caravan.stuck_after is`, "1h0m0s"}},
+		"no delay":         {src: "policy {\n caravan {\n size_delay = \"0s\"\n }\n}", want: []string{`c.hcl:3: policy.caravan.size_delay is "0s": want 1s to 720h0m0s`}},
 		"nothing is short": {src: "policy {\n caravan {\n short = \"1s\"\n }\n}", want: []string{`c.hcl:3: policy.caravan.short is`, "1m0s"}},
 		"no patience":      {src: "policy {\n caravan {\n patience = 0\n }\n}", want: []string{`c.hcl:3: policy.caravan.patience is 0: want more than 0, at most 1000`}},
 		"interactive too much": {src: "policy {\n interactive {\n classes = [\"\"]\n queues = [\"a//b\"]\n max_gpus = 0\n max_run = \"0s\"\n }\n}", want: []string{

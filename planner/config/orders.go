@@ -44,6 +44,7 @@ type fileCaravan struct {
 	Patience      *float64 `hcl:"patience,optional"`
 	Short         *string  `hcl:"short,optional"`
 	StuckAfter    *string  `hcl:"stuck_after,optional"`
+	SizeDelay     *string  `hcl:"size_delay,optional"`
 	DeadlinesOnly *bool    `hcl:"deadlines_only,optional"`
 }
 
@@ -75,6 +76,7 @@ func (l *loader) mergeOrders(p *queue.Policy, f *filePolicy) {
 		set(&p.Caravan.Patience, f.Caravan.Patience)
 		l.duration(&p.Caravan.Short, f.Caravan.Short, "policy.caravan.short")
 		l.duration(&p.Caravan.StuckAfter, f.Caravan.StuckAfter, "policy.caravan.stuck_after")
+		l.duration(&p.Caravan.SizeDelay, f.Caravan.SizeDelay, "policy.caravan.size_delay")
 		set(&p.Caravan.DeadlinesOnly, f.Caravan.DeadlinesOnly)
 	}
 	if i := f.Interactive; i != nil {
@@ -111,6 +113,7 @@ func (l *loader) checkOrders(p *queue.Policy) {
 	}
 	l.between("policy.caravan.short", p.Caravan.Short, time.Minute, queue.MaxShort)
 	l.between("policy.caravan.stuck_after", p.Caravan.StuckAfter, time.Hour, queue.MaxStuckAfter)
+	l.between("policy.caravan.size_delay", p.Caravan.SizeDelay, time.Second, queue.MaxSizeDelay)
 	l.checkInteractive(&p.Interactive)
 	l.checkReserve(p)
 	l.between("policy.timeslice.quantum", p.Timeslice.Quantum, queue.MinQuantum, queue.MaxQuantum)

@@ -77,8 +77,10 @@ func PolicyOf(name string) (core.Policy, error) {
 			p.Elastic.Disabled = true
 		case "no-passing":
 			p.Strict = true
+		case "no-size-delay":
+			p.Caravan.SizeDelay = 1 // nanosecond: 0 is the default
 		default:
-			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, reserve, lend, no-backfill, no-preempt, no-elastic or no-passing behind a +", ErrSetup, name, word)
+			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, reserve, lend, no-backfill, no-preempt, no-elastic, no-passing or no-size-delay behind a +", ErrSetup, name, word)
 		}
 	}
 	return p, nil

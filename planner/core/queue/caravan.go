@@ -22,7 +22,9 @@ import (
 //     about that part of the cluster, once the past shows what comes now.
 //  3. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
-//     by age, none of these waits for longer than it would in the order of age.
+//     by age, none of these waits for much longer than it would in the order of age.
+//     A wide gang counts as submitted later, by SizeDelay for each doubling of its
+//     GPUs: many narrower jobs wait less for it while it waits a little longer.
 //  4. As long as too few jobs have ended to tell what is little, who is overdue goes
 //     before short ones: a job is due when it has waited Patience times as long as it is
 //     predicted to need. So each is passed only by those that were submitted before it
@@ -54,6 +56,9 @@ type Caravan struct {
 	// StuckAfter is how long the first in line is passed at most; 0 means
 	// DefaultStuckAfter.
 	StuckAfter time.Duration `json:"stuck_after_ns,omitempty"`
+	// SizeDelay is how much later a long gang counts as submitted for each doubling of
+	// its GPUs over littleGPUs; 0 means DefaultSizeDelay.
+	SizeDelay time.Duration `json:"size_delay_ns,omitempty"`
 	// DeadlinesOnly: with preemption, only deadlines displace, and no other place in
 	// the order does.
 	DeadlinesOnly bool `json:"deadlines_only,omitempty"`
@@ -68,6 +73,8 @@ const (
 	// DefaultStuckAfter lets a day's rush pass.
 	DefaultStuckAfter = 24 * time.Hour
 	MaxStuckAfter     = 365 * 24 * time.Hour
+	DefaultSizeDelay  = 8 * time.Hour
+	MaxSizeDelay      = 30 * 24 * time.Hour
 )
 
 // Validate reports every fault.
@@ -82,6 +89,9 @@ func (c Caravan) Validate() error {
 	if c.StuckAfter < 0 || c.StuckAfter > MaxStuckAfter {
 		faults = append(faults, fmt.Errorf("%w: caravan.stuck_after %s: want 0 to %s", ErrPolicy, c.StuckAfter, MaxStuckAfter))
 	}
+	if c.SizeDelay < 0 || c.SizeDelay > MaxSizeDelay {
+		faults = append(faults, fmt.Errorf("%w: caravan.size_delay %s: want 0 to %s", ErrPolicy, c.SizeDelay, MaxSizeDelay))
+	}
 	return errors.Join(faults...)
 }
 
@@ -90,6 +100,7 @@ func (c Caravan) WithDefaults() Caravan {
 	c.Patience = cmp.Or(c.Patience, DefaultPatience)
 	c.Short = cmp.Or(c.Short, DefaultShort)
 	c.StuckAfter = cmp.Or(c.StuckAfter, DefaultStuckAfter)
+	c.SizeDelay = cmp.Or(c.SizeDelay, DefaultSizeDelay)
 	return c
 }
 
@@ -175,6 +186,20 @@ func (c *caravan) short(e *Entry, guess *guess) float64 {
 	return min(c.Short.Seconds()/max(1, gpus/littleGPUs), guess.little/gpus)
 }
 
+// widest is the part of a cluster from which on a gang is put back no further: for one
+// that needs most of the nodes they are emptied whenever its turn comes, and gangs of that
+// kind that were submitted together share that if nobody goes between them.
+const widest = 0.25
+
+// later is how much later a long job counts as submitted for its size.
+func (c *caravan) later(e *Entry, s *Situation) time.Duration {
+	wide := min(float64(e.needs()), widest*float64(s.GPUs)) / littleGPUs
+	if wide <= 1 {
+		return 0
+	}
+	return time.Duration(math.Log2(wide) * float64(c.SizeDelay))
+}
+
 // headStart is by how much a long job has to be older than another one that runs to
 // go before it: less is not worth a restart.
 const headStart = 2 * time.Hour
@@ -192,7 +217,8 @@ func (c *caravan) standing(e *Entry, s *Situation, guess *guess) Standing {
 		left = max(total-ran, ran/2)
 	}
 	age, wait, short, kind := e.Job.Submitted.Sub(s.Now).Seconds(), c.Patience*total, c.short(e, guess), kindLong
-	within := age
+	later := c.later(e, s)
+	within := age + later.Seconds()
 	switch {
 	case !guess.any:
 	case guess.past == nil && e.Waited.Seconds() >= wait:
@@ -206,7 +232,7 @@ func (c *caravan) standing(e *Entry, s *Situation, guess *guess) Standing {
 	}
 	st := Standing{Key: kindSpan*float64(kind) + max(-maxSeconds, min(within, maxSeconds))}
 	if e.Waiting {
-		about := Said{short: short, kind: kind, left: left, ran: e.Ran, estimate: e.Left}
+		about := Said{short: short, kind: kind, left: left, ran: e.Ran, later: later, estimate: e.Left}
 		if guess.past == nil {
 			about.due = e.Job.Submitted.Add(seconds(wait) + e.Ran)
 		}
@@ -223,6 +249,8 @@ type Said struct {
 	ran         time.Duration
 	kind        int
 	short, left float64
+	// later is by how much it counts as submitted later.
+	later time.Duration
 	// due is zero if nobody becomes due.
 	due      time.Time
 	estimate Estimate
@@ -264,7 +292,11 @@ func (a *Said) words(e *Entry) string {
 	case kindShort:
 		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones%s", from, most, until)
 	}
-	return fmt.Sprintf("%s; by age among those that have more than %s left%s", from, most, until)
+	as := ""
+	if a.later > 0 {
+		as = fmt.Sprintf(", as if it had been submitted %s later for its size,", a.later.Round(time.Second))
+	}
+	return fmt.Sprintf("%s; by age%s among those that have more than %s left%s", from, as, most, until)
 }
 
 // minutes says how long in words that do not change all the time.

@@ -359,3 +359,39 @@ func TestCaravanFaults(t *testing.T) {
 		}
 	}
 }
+
+// Eight hours for each doubling over 8 GPUs, up to a quarter of 1,024: an hour of age is
+// an hour, and who runs is two hours older.
+func TestCaravanWideGangsCountAsLater(t *testing.T) {
+	for gpus, later := range map[int]time.Duration{1: 0, 8: 0, 16: 8 * h, 32: 16 * h, 256: 40 * h, 512: 40 * h, 1024: 40 * h} {
+		for _, running := range []bool{false, true} {
+			s := Situation{Now: start.Add(100 * h), GPUs: 1024, Jobs: []Entry{{Job: &model.Job{Submitted: start}, Waiting: !running, Running: running, Asked: gpus, Held: gpus,
+				Left: Estimate{Known: true, Total: 200 * h, Left: 200 * h}}}}
+			got := Policy{Order: OrderCaravan}.Discipline().Stand(s)[0]
+			want := kindSpan*kindLong + (later - 100*h).Seconds()
+			if running {
+				want -= headStart.Seconds()
+			}
+			if math.Abs(got.Key-want) > 1e-3 {
+				t.Errorf("%d GPUs, running %t: key %.0f, want %.0f", gpus, running, got.Key-kindSpan*kindLong, want-kindSpan*kindLong)
+			}
+			if said := strings.Contains(got.Why, fmt.Sprintf("as if it had been submitted %s later for its size", later)); said != (later > 0 && !running) {
+				t.Errorf("%d GPUs, running %t: told %q", gpus, running, got.Why)
+			}
+		}
+	}
+}
+
+// On 64 GPUs, 16 of them are as if submitted 8 hours later: those of 8 GPUs pass that come
+// within 8 hours after it, and none that comes later.
+func TestCaravanWideGangIsPassedForSizeDelay(t *testing.T) {
+	tasks := []*task{{id: "first", long: 20 * h, says: 20 * h, gpus: 64}, {id: "wide", at: h, long: 6 * h, says: 6 * h, gpus: 16}}
+	for i := range 12 {
+		tasks = append(tasks, &task{id: string(rune('a' + i)), at: time.Duration(i+2) * h, long: 30 * h, says: 30 * h, gpus: 8})
+	}
+	ends, _ := play(t, Policy{Order: OrderCaravan}, nil, 64, h, tasks...)
+	// a to g come 1 to 7 hours after it and take 56 GPUs; h, 8 hours after it, is no older.
+	if got, want := ends["wide"], 56*h; got != want {
+		t.Errorf("ended at %s, want %s", got, want)
+	}
+}
