@@ -155,9 +155,21 @@ func (f *filling) begin() {
 	f.orders[byAge] = all
 	f.orders[byDeadline] = slices.Clone(all)
 	slices.SortStableFunc(f.orders[byDeadline], func(a, b int) int { return cmp.Compare(f.tasks[a].Deadline, f.tasks[b].Deadline) })
-	f.orders[steady] = f.runningFirst(f.orders[byDeadline])
-	f.orders[byLatest] = f.runningFirst(f.sorted(func(t *Task) float64 { return t.Deadline - t.Alone() }))
-	f.orders[bySize] = f.runningFirst(f.sorted(func(t *Task) float64 { return -float64(t.Min * t.GPUs) }))
+}
+
+// order is in which a plan gives tasks their GPUs. Most plans are never tried.
+func (f *filling) order(by int) []int {
+	if f.orders[by] == nil {
+		switch by {
+		case steady:
+			f.orders[by] = f.runningFirst(f.orders[byDeadline])
+		case byLatest:
+			f.orders[by] = f.runningFirst(f.sorted(func(t *Task) float64 { return t.Deadline - t.Alone() }))
+		case bySize:
+			f.orders[by] = f.runningFirst(f.sorted(func(t *Task) float64 { return -float64(t.Min * t.GPUs) }))
+		}
+	}
+	return f.orders[by]
 }
 
 // sorted are all tasks by deadline, and before that by a key, the least first.
@@ -306,7 +318,7 @@ func (f *filling) try(in []bool) (plan, bool) {
 func (f *filling) fill(in []bool, by int, atOnce []bool, from float64) (p plan, late int) {
 	p = plan{by: by, left: f.base.clone(), runs: make([]run, len(f.tasks))}
 	p.left.wanted = f.wanted(in)
-	for _, k := range f.orders[by] {
+	for _, k := range f.order(by) {
 		if !in[k] {
 			continue
 		}
