@@ -99,27 +99,38 @@ func (c *cycle) explainLate(p *postponed) []string {
 	return held
 }
 
-// placeBehind places a gang behind others that have postponed what they are to keep.
+// placeBehind places a gang behind others that have postponed what they are to keep. As
+// many of them keep it as it takes until the gang has no place any more: most of those
+// that it took the last time, then more and more.
 func (c *cycle) placeBehind(g *gang) (place.Result, bool) {
-	first := 1
 	if !g.plain() {
 		if c.hopeless(g) {
 			return place.Result{}, false
 		}
-		first = len(c.postponed)
-		c.catchUp(first)
+		c.catchUp(len(c.postponed))
 	}
 	state := c.views[viewNow].State
-	for n := first; ; n *= 2 {
-		mark := state.Mark()
-		r, ok := c.placeAmong(g)
-		if !ok || len(c.postponed) == 0 {
-			return r, ok
-		}
+	mark := state.Mark()
+	r, ok := c.placeAmong(g)
+	if !ok || len(c.postponed) == 0 {
+		return r, ok
+	}
+	key, plain := keyOfGang(g)
+	n := 1
+	if plain {
+		n = max(1, (c.refusals[key]-c.late)*3/4)
+	}
+	for more := 1; ok && len(c.postponed) > 0; n, more = more, 2*more {
 		state.Revert(mark)
 		g.lent = false
 		c.catchUp(n)
+		mark = state.Mark()
+		r, ok = c.placeAmong(g)
 	}
+	if plain && !ok {
+		c.refusals[key] = c.late
+	}
+	return r, ok
 }
 
 // hopeless reports whether some part of a gang would not fit if nothing were kept.

@@ -99,6 +99,9 @@ type Prepared struct {
 	said map[*model.Job]queue.Said
 	// askings are what jobs ask for that wait, as far as it was found out.
 	askings map[*model.Job]*request
+	// refusals are how many had to keep what they are to keep until gangs alike had no
+	// place behind them, the last time.
+	refusals map[possibleKey]int
 	// wants are the shapes of gangs that there are; nil: to be made again.
 	wants []place.Want
 	// shapes counts them; nil: to be made again.
@@ -198,7 +201,7 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.allocsOf, p.pending, p.aged, p.agedOf, p.possible = nil, nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil
-	p.said, p.askings = map[*model.Job]queue.Said{}, map[*model.Job]*request{}
+	p.said, p.askings, p.refusals = map[*model.Job]queue.Said{}, map[*model.Job]*request{}, map[possibleKey]int{}
 	for a := range allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
