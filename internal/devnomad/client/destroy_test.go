@@ -120,6 +120,8 @@ func TestDestroyWaitsForTheProcessGroup(t *testing.T) {
 	})
 	group := 0
 	eventually(t, "the task is known to run", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		for _, r := range c.runners {
 			if p, ok := r.tasks["main"].running().(*rawTask); ok {
 				group = p.pid()
