@@ -38,10 +38,12 @@ func (b *buyer) openLots() {
 		j := b.c.jobs[keyNamed(u.For)]
 		switch {
 		case u.Started && u.Busy && j != nil:
+			s.free = eternity // nobody knows
 			if _, ends := b.c.expected(j); ends || j.Estimate > 0 {
-				s.free = b.c.openAhead().endOf(j).at
-			} else {
-				s.free = eternity
+				// Who has outlived its estimate does not end now for that.
+				if at := b.c.openAhead().endOf(j).at; at > 0 {
+					s.free = at
+				}
 			}
 		case u.Started:
 		case j != nil:
@@ -101,9 +103,9 @@ func (b *buyer) shared(s *lot, j *model.Job) (burst.Offer, bool) {
 		return burst.Offer{}, false
 	}
 	o := b.offer(pool, s.market, s.nodes, j)
-	o.Shares, o.Price, o.Boot = s.id, s.price, s.free
+	o.Shares, o.Price, o.Boot, o.After = s.id, s.price, s.free, true
 	if len(s.with) > 0 && b.c.misfit(pool, s.nodes, append(slices.Clone(s.with), j)...) == "" {
-		o.Boot = s.begins
+		o.Boot, o.After = s.begins, false
 		o.Price = 0 // it is paid for anyway
 	}
 	return o, true

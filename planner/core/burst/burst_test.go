@@ -238,6 +238,17 @@ func TestChoose(t *testing.T) {
 				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, h, true, 6*h, 8*h
 				o[2].Shares, o[2].Boot, o[2].Price = "p1", 90*m, 1
 			}, "eu spot", 17.322, "it will have waited for 7h0m0s"},
+		// They are through in 3 minutes, as it is estimated, and a minute is left to wait.
+		"others' nodes, soon but not surely": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, 119*m, true, 6*h, 8*h
+				o[2].Shares, o[2].Boot, o[2].Price, o[2].After = "p1", 3*m, 1, true
+			}, "eu spot", 17.322, "it will have waited for 7h59m0s"},
+		"others' nodes, not surely but in time": {
+			func(g *Gang, o []Offer, p *Policy) {
+				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, 117*m, true, 6*h, 8*h
+				o[2].Shares, o[2].Boot, o[2].Price, o[2].After = "p1", 3*m, 1, true
+			}, "", 0, "it waits for the nodes of purchase p1, which it can have in 3m0s"},
 		"others' nodes, late, and there are none else": {
 			func(g *Gang, o []Offer, p *Policy) {
 				p.WaitOver, g.Waited, g.HomeKnown, g.HomeStart, g.HomeEnd = 2*h, h, true, 6*h, 8*h

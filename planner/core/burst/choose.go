@@ -61,6 +61,8 @@ type Offer struct {
 	Moving             float64
 	CarbonPerNodeHour  float64
 	Shares             string
+	// After: those who have them are to be through by then, as it is estimated.
+	After bool
 	// Cools is for how long nothing is bought there for whoever has the time, since
 	// nodes were given back just now.
 	Cools time.Duration
@@ -193,11 +195,11 @@ func wanted(g *Gang, offers []Valued, p *Policy) (yes bool, why string, again ti
 	return true, fmt.Sprintf("%sit %s, more than the %s that it may with %s", over, told, span(limit), gpus(g.GPUs)), 0
 }
 
-// sooner reports whether other nodes can be bought, within the budget, that a gang has
-// sooner than those of an offer.
-func sooner(g *Gang, v *Valued, all []Valued) bool {
+// surer reports whether other nodes can be bought, within the budget, that a gang has
+// sooner than those of an offer, or at a time that is not an estimate.
+func surer(g *Gang, v *Valued, all []Valued) bool {
 	return slices.ContainsFunc(all, func(o Valued) bool {
-		return o.Shares == "" && o.Offer.Against == "" && o.Start < v.Start && (g.Budget < 0 || o.Cost <= g.Budget)
+		return o.Shares == "" && o.Offer.Against == "" && (v.After || o.Start < v.Start) && (g.Budget < 0 || o.Cost <= g.Budget)
 	})
 }
 
@@ -239,8 +241,8 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 		v.Against = fmt.Sprintf("spot nodes may come back, and it is not behind: %s of %s are done", span(g.Total-g.Work), span(g.Total))
 	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd && (!p.overdue(g) || p.WaitPrice > 0):
 		v.Against = fmt.Sprintf("it would take %s, and here it is through at %s", span(v.End), g.at(g.HomeEnd))
-	case !urgent && p.WaitOver > 0 && v.Shares != "" && g.Mode != model.BurstOnly && plus(g.Waited, v.Start) > p.mayWait(g) && sooner(g, v, all):
-		v.Against = fmt.Sprintf("it can have them in %s, others are there sooner, and with %s it may wait for %s", span(v.Start), gpus(g.GPUs), span(p.mayWait(g)))
+	case !urgent && p.WaitOver > 0 && v.Shares != "" && g.Mode != model.BurstOnly && plus(g.Waited, v.Start) > p.mayWait(g) && surer(g, v, all):
+		v.Against = fmt.Sprintf("it can have them in %s, others are there sooner or more surely, and with %s it may wait for %s", span(v.Start), gpus(g.GPUs), span(p.mayWait(g)))
 	case !urgent && p.WaitPrice > 0 && g.HomeKnown && g.Mode != model.BurstOnly:
 		hours := (g.HomeEnd - v.End).Hours() * float64(g.GPUs)
 		if each := v.Cost / hours; each > p.WaitPrice {
