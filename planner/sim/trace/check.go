@@ -21,6 +21,10 @@ var profiles = regexp.MustCompile(`^[1-9]g\.[1-9][0-9]{0,3}gb$`)
 
 // check looks at what every job must be.
 func check(j *Job, of named) error {
+	// In events and results names are UTF-8, and are to be found again in the trace.
+	for _, name := range []*string{&j.ID, &j.Model, &j.Queue, &j.GPUModels} {
+		*name = strings.ToValidUTF8(*name, "\ufffd")
+	}
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !(math.Abs(j.Submit) <= maxSeconds) {

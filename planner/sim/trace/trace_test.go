@@ -49,6 +49,9 @@ func TestFormats(t *testing.T) {
 			o: Options{Format: "openb"}, text: "name,num_gpu,gpu_spec,creation_time,deletion_time,scheduled_time\na,1,V100M16|V100M32,10,100,20\nb,1,T4|,10,100,20\n",
 			want: []Job{{ID: "a", Submit: 10, Duration: 80, GPUs: 1, GPUModels: "V100M16|V100M32"}}, wantRep: Report{Rows: 2, Jobs: 1, Broken: 1, First: "line 3: gpu_spec \"T4|\": want names of GPU models with a | between them, at most 32"},
 		},
+		"names that are no UTF-8": {
+			o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,model,queue\ncaf\xe9,0,60,8,\xff\xfem,caf\u00e9\n", want: []Job{{ID: "caf\ufffd", Duration: 60, GPUs: 8, Model: "\ufffdm", Queue: "caf\u00e9"}}, wantRep: Report{Rows: 1, Jobs: 1},
+		},
 		"our own models": {
 			o: Options{Format: "csv"}, text: "job,submit_s,duration_s,gpus,gpu_models\na,0,60,8,A100|NVIDIA H100 80GB HBM3\n", want: []Job{{ID: "a", Duration: 60, GPUs: 8, GPUModels: "A100|NVIDIA H100 80GB HBM3"}}, wantRep: Report{Rows: 1, Jobs: 1},
 		},

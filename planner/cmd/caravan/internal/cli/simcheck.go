@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ func (a *app) comparison(cmd *cobra.Command, f *simFlags) (sim.Comparison, trace
 	if f.trace.file == "" {
 		add(errNoTrace)
 	}
+	if f.events != "" && sameFile(f.events, f.trace.file) {
+		add(usage("--events %s is the trace: want another file", f.events))
+	}
 	if f.maxJobs < 1 {
 		add(usage("--max-jobs %d: want 1 or more", f.maxJobs))
 	}
@@ -54,6 +58,16 @@ func (a *app) comparison(cmd *cobra.Command, f *simFlags) (sim.Comparison, trace
 		add(usage("%w", err))
 	}
 	return c, read, together(faults...)
+}
+
+// sameFile reports whether two names are of one file.
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 // together are faults as one, of the command line as soon as one of them is.

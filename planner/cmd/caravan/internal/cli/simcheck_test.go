@@ -184,7 +184,16 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
-// Events that find no room stop the run, and what was there before stays as it is.
+// The events do not take the place of what they are made of.
+func TestEventsInPlaceOfTheTrace(t *testing.T) {
+	path := writeFile(t, "trace.csv", smallTrace())
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--events", filepath.Join(filepath.Dir(path), ".", "trace.csv"))
+	if left, err := os.ReadFile(path); got.code != CodeUsage || !strings.Contains(got.errOut, "is the trace: want another file") || err != nil || string(left) != smallTrace() {
+		t.Errorf("exit code %d: %s\nthe trace: %v", got.code, got.errOut, err)
+	}
+}
+
+// Events that find no room stop the run.
 func TestEventsWithoutRoom(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); errors.Is(err, os.ErrNotExist) {
 		t.Skip("there is no /dev/full")
