@@ -3,11 +3,11 @@ package sim
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -206,7 +206,10 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	if len(jobs) == 0 {
 		return p, fmt.Errorf("%w: all %d jobs are larger than the cluster of %d GPUs, at most %d on a node, can hold", ErrSetup, p.TooLarge, c.Cluster.GPUs, c.Cluster.PerNode)
 	}
-	if p.Jobs, p.Factor, err = trace.ScaleTo(trace.Shift(c.Cluster.InTheirParts(jobs)), c.Cluster.GPUs, c.Load); err != nil {
+	if first, _ := trace.Span(jobs); first != 0 { // with a million jobs a copy is much
+		jobs = trace.Shift(jobs)
+	}
+	if p.Jobs, p.Factor, err = trace.ScaleTo(c.Cluster.InTheirParts(jobs), c.Cluster.GPUs, c.Load); err != nil {
 		if p.TooLarge > 0 {
 			err = fmt.Errorf("%w; jobs left out because the cluster can never hold them: %d, the largest is %s, of %d GPUs", err, p.TooLarge, p.Largest.ID, p.Largest.GPUs)
 		}
@@ -291,39 +294,31 @@ func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
 	}
 	results := make([]Result, c.Seeds*len(c.Policies))
 	var finished atomic.Int64
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	workers := c.Workers
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	g.SetLimit(workers)
-	var err error
-	for seed := 1; seed <= c.Seeds && err == nil; seed++ {
-		err = c.play(ctx, g, seed, results[(seed-1)*len(c.Policies):], &finished)
+	for seed := range c.Seeds {
+		c.play(ctx, g, seed+1, results[seed*len(c.Policies):], &finished)
 	}
-	if err != nil {
-		stop()
-	}
-	if failed := g.Wait(); failed != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		err = failed // what came first, and not that all others were stopped for it
-	}
-	if err != nil {
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	return results, nil
 }
 
-// play begins the runs of a seed.
-func (c *Comparison) play(ctx context.Context, g *errgroup.Group, seed int, results []Result, finished *atomic.Int64) error {
-	prepared, err := c.prepareRows(ctx, seed)
-	if err != nil {
-		return err
-	}
+// play begins the runs of a seed. The first of them makes the jobs.
+func (c *Comparison) play(ctx context.Context, g *errgroup.Group, seed int, results []Result, finished *atomic.Int64) {
+	prepared := sync.OnceValues(func() ([]*Prepared, error) { return c.prepareRows(ctx, seed) })
 	for k, policy := range c.Policies {
 		g.Go(func() error {
-			out, err := c.one(ctx, policy, seed, prepared[k], finished)
+			rows, err := prepared()
+			if err != nil {
+				return err
+			}
+			out, err := c.one(ctx, policy, seed, rows[k], finished)
 			if err != nil {
 				return fmt.Errorf("%s, seed %d: %w", policy, seed, err)
 			}
@@ -334,7 +329,6 @@ func (c *Comparison) play(ctx context.Context, g *errgroup.Group, seed int, resu
 			return nil
 		})
 	}
-	return nil
 }
 
 // prepareRows makes the jobs of all rows in a seed, those of variants only once.

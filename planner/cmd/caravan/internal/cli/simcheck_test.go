@@ -106,9 +106,9 @@ func TestSimulateSaysItsMemory(t *testing.T) {
 		jobs, workers, seeds int
 		want                 string
 	}{
-		"a million":              {1_000_000, 1, 5, "1000000 jobs in 1 runs at once take about 1.8 GB of memory: --max-jobs and --workers make it less"},
-		"in several runs":        {1_000_000, 8, 3, "1000000 jobs in 6 runs at once take about 4.6 GB"},
-		"more workers than runs": {1_000_000, 8, 1, "in 2 runs at once take about 2.4 GB"},
+		"a million":              {1_000_000, 1, 5, "1000000 jobs in 1 runs at once take about 1.9 GB of memory: --max-jobs and --workers make it less"},
+		"in several runs":        {1_000_000, 8, 3, "1000000 jobs in 6 runs at once take about 4.7 GB"},
+		"more workers than runs": {1_000_000, 8, 1, "in 2 runs at once take about 2.5 GB"},
 		"few":                    {100_000, 1, 5, ""},
 	}
 	for name, test := range tests {

@@ -21,7 +21,7 @@ const (
 // The bytes that a job of the trace needs, and one of each run that is under way:
 // measured with a million of them.
 const (
-	traceBytes = 200
+	traceBytes = 300
 	runBytes   = 550
 )
 
