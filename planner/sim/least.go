@@ -14,6 +14,9 @@ type LeastP99 struct {
 	Unstopped float64 `json:"unstopped_s"`
 	// Fair is Limited where the same, and P99, also holds for all jobs together.
 	Fair float64 `json:"fair_s"`
+	// Found is what a schedule comes to that keeps the conditions of Limited, where GPUs
+	// are only counted and nobody pays for being stopped: the best of those tried.
+	Found float64 `json:"found_s"`
 }
 
 // hardly: where a run is so near to the bound of run times and work alone no better
@@ -49,11 +52,12 @@ func (o *Outcome) LeastP99(slack float64) LeastP99 {
 	limits.Parts = limits.Parts[1:]
 	simple := boundsOf(cohort, o.cluster.most()).p99
 	if own <= hardly*simple {
-		return LeastP99{simple, simple, simple, simple}
+		return LeastP99{simple, simple, simple, simple, own}
 	}
 	out := LeastP99{Alone: p.Least(simple, own)}
 	p.Counted = limits
 	out.Limited = p.Least(out.Alone, own)
+	out.Found = p.Found(out.Alone, own)
 	p.Whole = true
 	out.Unstopped = p.Least(out.Limited, own)
 	p.Whole, p.All = false, limitsOf(all, slack)

@@ -28,6 +28,9 @@ func TestNoRunBeatsLeastP99(t *testing.T) {
 		if least.Alone > least.Limited || least.Limited > least.Unstopped || least.Limited > least.Fair || least.Unstopped > was.JCTP99 {
 			t.Errorf("%+v: want the bounds with more conditions no smaller, and none above the %g of the run itself", least, was.JCTP99)
 		}
+		if least.Found < least.Limited-1e-6 || least.Found > was.JCTP99+1e-6 {
+			t.Errorf("found %g: want it between the bound %g and the run's own %g", least.Found, least.Limited, was.JCTP99)
+		}
 		for _, order := range []string{"besteffort", "sjf", "backfill", "caravan"} {
 			is := play(order).Metrics()
 			if is.JCTP99 < least.Alone-1e-6 {

@@ -221,6 +221,11 @@ func loaded(all []Played) []Played {
 // closed is how much of the gap between the best baseline and the bound a policy
 // closes on the 99th percentile. Where there is hardly a gap there is no part of it.
 func closed(c *Played, policy string) (float64, bool) {
-	best, bound := c.bestP99(), c.leastFor(policy)
-	return (best - c.mean(policy, "jct_p99_s")) / (best - bound), best > 1.02*bound
+	return c.closes(policy, c.mean(policy, "jct_p99_s"))
+}
+
+// closes is closed of a percentile, with the bound for a policy.
+func (p *Played) closes(policy string, is float64) (float64, bool) {
+	best, bound := p.bestP99(), p.leastFor(policy)
+	return (best - is) / (best - bound), best > 1.02*bound
 }
