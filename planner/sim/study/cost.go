@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sort"
 	"time"
 
@@ -20,15 +21,22 @@ import (
 // deadlines.
 const KindCost = "cost"
 
-// The rows of such a comparison: fleets.
+// The rows of such a comparison: fleets. Those on premises only are the fixed one, and
+// the smallest that meet as many deadlines as the one that buys on demand, as mostMet
+// has it, and as the one that buys for long waits.
 const (
-	rowPremises = "on premises only, smallest"
-	rowFixed    = "on premises only, fixed"
-	rowDemand   = "smaller, buys on demand"
-	rowSpot     = "smaller, buys spot and on demand"
+	rowPremises     = "on premises only, smallest"
+	rowPremisesMost = "on premises only, 99 % met"
+	rowPremisesWait = "on premises only, as long waits"
+	rowFixed        = "on premises only, fixed"
+	rowDemand       = "smaller, buys on demand"
+	rowSpot         = "smaller, buys spot and on demand"
 )
 
-var costRows = []string{rowPremises, rowFixed, rowDemand, rowSpot, rowWait}
+var costRows = []string{rowPremises, rowPremisesMost, rowPremisesWait, rowFixed, rowDemand, rowSpot, rowWait}
+
+// mostMet is what part of the deadlines a fleet is to meet that meets most of them.
+const mostMet = 0.99
 
 // priceRatios are prices of a bought GPU for an hour, on demand, by that of an owned
 // one. Only sums of money depend on them: with one pool and no budget the price of
@@ -45,7 +53,7 @@ const (
 	// smaller is what a fleet that buys has of the fixed one, and most how many times
 	// as large a fleet is tried.
 	smaller = 0.75
-	most    = 2
+	most    = 4
 )
 
 // The deadlines: each job is to have ended within leastSlack to mostSlack times its
@@ -75,6 +83,8 @@ type Cost struct {
 	// Short: this row was to meet as many deadlines as one that buys, and no fleet
 	// that was tried does.
 	Short bool `json:"short,omitempty"`
+	// Size: the row is one of several of its kind, that differ in what they own.
+	Size bool `json:"size,omitempty"`
 }
 
 // perRun is the cost per job where bought hours have a price ratio; busy counts only
@@ -173,28 +183,41 @@ func (f *fleets) play(ctx context.Context, row string, nodes int, spot float64) 
 	return c, nil
 }
 
-// all plays the rows: those that buy, the fixed one, and the smallest that meets as
-// many deadlines as the one that buys on demand, found by bisection.
+// all plays the rows: those that buy, the fixed one, the smallest that buy nothing and
+// meet as many deadlines, and those that buy and own more, or less.
 func (f *fleets) all(ctx context.Context) ([]Cost, error) {
-	fixed := f.cell.GPUs / perNode
 	less := smallerNodes(f.cell.GPUs)
-	demand, err := f.play(ctx, rowDemand, less, 0)
+	var buy []Cost
+	for _, r := range buyers {
+		c, err := f.play(ctx, r.row, less, r.spot)
+		if err != nil {
+			return nil, err
+		}
+		buy = append(buy, c)
+	}
+	own, err := f.play(ctx, rowFixed, f.cell.GPUs/perNode, -1)
 	if err != nil {
 		return nil, err
 	}
-	spot, err := f.play(ctx, rowSpot, less, spotPart)
-	if err != nil {
-		return nil, err
+	tried := map[int]Cost{own.GPUs / perNode: own}
+	var out []Cost
+	for _, least := range []struct {
+		row string
+		met float64
+	}{{rowPremises, buy[0].Met}, {rowPremisesMost, mostMet}, {rowPremisesWait, buy[2].Met}} {
+		c, err := f.smallest(ctx, tried, least.row, least.met)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
 	}
-	wait, err := f.play(ctx, rowWait, less, 0)
-	if err != nil {
-		return nil, err
-	}
-	own, err := f.play(ctx, rowFixed, fixed, -1)
-	if err != nil {
-		return nil, err
-	}
-	tried := map[int]Cost{fixed: own}
+	sizes, err := f.sizes(ctx, less)
+	return slices.Concat(out, []Cost{own}, buy, sizes), err
+}
+
+// smallest is the smallest fleet that buys nothing and meets a part of the deadlines,
+// found by bisection.
+func (f *fleets) smallest(ctx context.Context, tried map[int]Cost, row string, met float64) (Cost, error) {
 	var fault error
 	try := func(nodes int) Cost {
 		if c, there := tried[nodes]; there || fault != nil {
@@ -203,13 +226,10 @@ func (f *fleets) all(ctx context.Context) ([]Cost, error) {
 		tried[nodes], fault = f.play(ctx, rowPremises, nodes, -1)
 		return tried[nodes]
 	}
-	nodes := less + sort.Search(most*fixed-less, func(k int) bool { return try(less+k).Met >= demand.Met })
-	least := try(nodes)
-	if fault != nil {
-		return nil, fault
-	}
-	least.Row, least.Short = rowPremises, least.Met < demand.Met
-	return []Cost{least, own, demand, spot, wait}, nil
+	less := smallerNodes(f.cell.GPUs)
+	c := try(less + sort.Search(most*f.cell.GPUs/perNode-less, func(k int) bool { return try(less+k).Met >= met }))
+	c.Row, c.Short = row, c.Met < met
+	return c, fault
 }
 
 func smallerNodes(gpus int) int { return max(1, int(smaller*float64(gpus/perNode))) }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestCosts(t *testing.T) {
 		t.Errorf("what is kept is something else (-was +is):\n%s", diff)
 	}
 	p := &played[0]
-	if len(p.Costs) != 2*len(costRows) || len(p.Results) != 2 {
+	if want := 2 * (len(costRows) + 2*len(otherSizes)); len(p.Costs) != want || len(p.Results) != 2 {
 		t.Fatalf("%d costs, %d results", len(p.Costs), len(p.Results))
 	}
 	rows := map[string]Cost{}
@@ -61,9 +62,17 @@ func TestCosts(t *testing.T) {
 		if c.Busy <= 0 || c.Busy > c.Owned || c.Jobs == 0 || (c.Bought > 0) != (c.Row == rowDemand || c.Row == rowSpot || c.Row == rowWait) {
 			t.Errorf("%+v: want more owned hours than busy ones, and only who buys pays", c)
 		}
-		if c.Seed == 1 {
+		switch {
+		case c.Size:
+			if (c.Row != rowDemand && c.Row != rowWait) || !slices.Contains([]int{32, 56, 64}, c.GPUs) {
+				t.Errorf("of another size: %+v", c)
+			}
+		case c.Seed == 1:
 			rows[c.Row] = c
 		}
+	}
+	if most, wait := rows[rowPremisesMost], rows[rowPremisesWait]; !most.Short && most.Met < mostMet || !wait.Short && wait.Met < rows[rowWait].Met {
+		t.Errorf("on premises only: %+v, %+v", most, wait)
 	}
 	least, demand := rows[rowPremises], rows[rowDemand]
 	if rows[rowFixed].GPUs != 64 || demand.GPUs != 48 || rows[rowSpot].GPUs != 48 || least.Short || least.Met < demand.Met {
@@ -84,7 +93,7 @@ func TestCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Cost and deadlines", "64 GPUs, synthetic gangs, load 1, 2 seeds", rowPremises, rowWait, "where long waits buy nodes", "busy hours, × 3", "Cost per run 15.0 % lower", "27 to 84 %"} {
+	for _, want := range []string{"## Cost and deadlines", "64 GPUs, synthetic gangs, load 1, 2 seeds", rowPremises, rowWait, "where long waits buy nodes", "busy hours, × 3", "Cost per run 15.0 % lower", "27 to 84 %", "by how many GPUs are owned", "| smaller, buys for long waits | 56 |"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q", want)
 		}
@@ -162,13 +171,23 @@ func TestCostSentences(t *testing.T) {
 			Cost{Row: rowPremises, Seed: seed, GPUs: 64, Owned: 100, Busy: 50, Jobs: 10, Met: 1, Short: seed == 2},
 			Cost{Row: rowFixed, Seed: seed, GPUs: 64, Owned: 100, Busy: 50, Jobs: 10, Met: 1},
 			Cost{Row: rowDemand, Seed: seed, GPUs: 48, Owned: owned, Busy: 40, Bought: paid, Jobs: 10, Met: 1, QueueP95: 300},
-			Cost{Row: rowSpot, Seed: seed, GPUs: 48, Owned: owned, Busy: 40, Bought: 4, Jobs: 10, Met: 0.9})
+			Cost{Row: rowSpot, Seed: seed, GPUs: 48, Owned: owned, Busy: 40, Bought: 4, Jobs: 10, Met: 0.9},
+			Cost{Row: rowWait, Seed: seed, GPUs: 48, Owned: 60, Busy: 40, Bought: 15, Jobs: 10, Met: 1, QueueP95: 369},
+			Cost{Row: rowWait, Seed: seed, GPUs: 64, Owned: 80, Busy: 50, Bought: 10, Jobs: 10, Met: 1, QueueP95: 360, Size: true},
+			Cost{Row: rowPremisesMost, Seed: seed, GPUs: 96, Owned: 120, Busy: 50, Jobs: 10, Met: 0.99},
+			Cost{Row: rowPremisesWait, Seed: seed, GPUs: 128, Owned: 180, Busy: 50, Jobs: 10, Met: 1})
 	}
 	var text page
 	text.cost([]Played{p})
 	for _, want := range []string{
 		"| smaller, buys on demand | 48 | 100.0 % | 5 min | 8 | 7.62 | 8.00 | 8.75 | 5.12 | 5.50 | 6.25 |",
-		"In 1 of 2 seeds no fleet up to 2 times",
+		"In 1 of 2 seeds no fleet up to 4 times",
+		// (60 + 2·15)/10 = 9 against 18, 12 and 10; busy (40 + 30)/10 = 7 against 5.
+		"of 10 s, up to 4 times the fixed fleet may be bought, no job has a deadline that is known): reached, 369 s (369 s to 369 s)",
+		"(smaller, buys for long waits): reached by all hours owned, 50.0 % (50.0 % to 50.0 %), against the fleet that meets as many deadlines; by busy hours -40.0 %.",
+		"against one that meets 99 % it is 25.0 % (25.0 % to 25.0 %) lower, and against one that meets as many as are met when only deadlines buy, fewer than here, 10.0 %",
+		"| smaller, buys for long waits | 48 | 100.0 % | 6 min | 15 | 8.25 | 9.00 | 10.50 |\n| smaller, buys for long waits | 64 | 100.0 % | 6 min | 10 | 9.50 | 10.00 | 11.00 |",
+		"The bound is 0 %, with nothing bought",
 		"(smaller, buys on demand): reached by all hours owned, 20.0 % (20.0 % to 20.0 %); by busy hours -10.0 %.",
 		"a decision, 6 min**: reached, 5 min",
 		"**Spot saves 40.0 %**", "with 90.0 % of the deadlines met against 100.0 %",

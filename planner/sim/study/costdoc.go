@@ -9,7 +9,7 @@ import (
 // costs is a figure of a row's seeds, in their order.
 func (p *Played) costs(row string, of func(*Cost) float64) (out []float64) {
 	for i := range p.Costs {
-		if p.Costs[i].Row == row {
+		if p.Costs[i].Row == row && !p.Costs[i].Size {
 			out = append(out, of(&p.Costs[i]))
 		}
 	}
@@ -20,10 +20,10 @@ func (p *Played) cost(row string, of func(*Cost) float64) float64 {
 	return sim.Of(p.costs(row, of)).Mean
 }
 
-// cheaper is by which part a row costs less than the smallest fleet that meets as
-// many deadlines, with its interval over the seeds.
-func (p *Played) cheaper(row string, ratio float64, busy bool) sim.Interval {
-	is, than := p.costs(row, perRun(ratio, busy)), p.costs(rowPremises, perRun(ratio, busy))
+// cheaper is by which part a row costs less than a fleet that buys nothing, with its
+// interval over the seeds.
+func (p *Played) cheaper(row, premises string, ratio float64, busy bool) sim.Interval {
+	is, than := p.costs(row, perRun(ratio, busy)), p.costs(premises, perRun(ratio, busy))
 	for i := range is {
 		is[i] = 1 - is[i]/than[i]
 	}
@@ -88,6 +88,7 @@ func (p *page) costCell(c *Played) {
 		rows = append(rows, line)
 	}
 	p.table(rows)
+	p.bySize(c)
 	p.say("*bought GPU-h* is what was paid, counted in hours on demand: an hour of spot is %g.\n", spotPart)
 	short := 0
 	for i := range c.Costs {
@@ -99,8 +100,9 @@ func (p *page) costCell(c *Played) {
 		p.say("In %d of %d seeds no fleet up to %d times the fixed one meets as many deadlines; the row is of the largest.\n", short, c.Cell.Seeds, most)
 	}
 	p.waits(c)
+	p.say("- By busy hours alone nothing that is bought on demand can lower the cost of a run at a ratio of 1 or more, so at %d either: an hour that is bought does at most the work of one that is owned. The bound is 0 %%, with nothing bought.", cheaperRatio)
 	for _, row := range []string{rowDemand, rowSpot} {
-		d, b := c.cheaper(row, cheaperRatio, false), c.cheaper(row, cheaperRatio, true)
+		d, b := c.cheaper(row, rowPremises, cheaperRatio, false), c.cheaper(row, rowPremises, cheaperRatio, true)
 		p.say("- **Cost per run %s lower at a ratio of %d** (%s): %s by all hours owned, %s (%s to %s); by busy hours %s.", percent(cheaperWanted), cheaperRatio, row, judge(d, cheaperWanted, false), percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean))
 	}
 	limit := bootTime.Seconds() + interval

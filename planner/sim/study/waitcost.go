@@ -50,6 +50,9 @@ func waitVerdict(is sim.Interval, limit float64) string {
 	return "undecided"
 }
 
+// seconds is a time that is not rounded to minutes: it is compared with a limit.
+func seconds(s float64) string { return whole(s) + " s" }
+
 // waits says what it costs that nobody waits for long.
 func (p *page) waits(c *Played) {
 	wait := sim.Of(c.costs(rowWait, func(x *Cost) float64 { return x.QueueP95 }))
@@ -57,8 +60,12 @@ func (p *page) waits(c *Played) {
 		return
 	}
 	limit := bootTime.Seconds() + interval
-	d, b := c.cheaper(rowWait, cheaperRatio, false), c.cheaper(rowWait, cheaperRatio, true)
-	p.say("- **P95 wait at most boot time and a decision, %s, where long waits buy nodes** (`burst.wait` of %s, up to %d times the fixed fleet may be bought, no job has a deadline that is known): %s, %s (%s to %s), for %s bought GPU-hours against %s for deadlines alone; %s of the deadlines are met all the same. Cost per run at a ratio of %d by all hours owned: %s (%s to %s) lower than on premises only; by busy hours %s.",
-		span(limit), span(waitOver.Seconds()), waitQuota, waitVerdict(wait, limit), span(wait.Mean), span(wait.Low), span(wait.High), whole(c.cost(rowWait, bought)), whole(c.cost(rowDemand, bought)),
-		percent(c.cost(rowWait, func(x *Cost) float64 { return x.Met })), cheaperRatio, percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean))
+	p.say("- **P95 wait at most boot time and a decision, %s, where long waits buy nodes** (`burst.wait` of %s, up to %d times the fixed fleet may be bought, no job has a deadline that is known): %s, %s (%s to %s), for %s bought GPU-hours against %s for deadlines alone; %s of the deadlines are met all the same.",
+		seconds(limit), seconds(waitOver.Seconds()), waitQuota, waitVerdict(wait, limit), seconds(wait.Mean), seconds(wait.Low), seconds(wait.High), whole(c.cost(rowWait, bought)), whole(c.cost(rowDemand, bought)),
+		percent(c.cost(rowWait, func(x *Cost) float64 { return x.Met })))
+	d, b := c.cheaper(rowWait, rowPremisesWait, cheaperRatio, false), c.cheaper(rowWait, rowPremisesWait, cheaperRatio, true)
+	most, few := c.cheaper(rowWait, rowPremisesMost, cheaperRatio, false), c.cheaper(rowWait, rowPremises, cheaperRatio, false)
+	p.say("- **Cost per run %s lower at a ratio of %d** (%s): %s by all hours owned, %s (%s to %s), against the fleet that meets as many deadlines; by busy hours %s. Few jobs make that fleet so large: against one that meets 99 %% it is %s (%s to %s) lower, and against one that meets as many as are met when only deadlines buy, fewer than here, %s (%s to %s).",
+		percent(cheaperWanted), cheaperRatio, rowWait, judge(d, cheaperWanted, false), percent(d.Mean), percent(d.Low), percent(d.High), percent(b.Mean),
+		percent(most.Mean), percent(most.Low), percent(most.High), percent(few.Mean), percent(few.Low), percent(few.High))
 }
