@@ -108,7 +108,11 @@ func TestNobodyBackfillsForEver(t *testing.T) {
 		wait          time.Duration
 		set           func(*model.Snapshot)
 		want          string
+		depth         int
 	}{
+		"beyond the depth": {cluster: racks, depth: 1, jobs: "K 2x1 require:rack runs:9h\nH 2x1 require:rack runs:1h\nS 1x1 runs:3h", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[2].Priority, s.Jobs[2].Submitted = 60, s.Now
+		}, want: "K 2h; H 4h; S 5h"},
 		"not yet":      {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: 100 * time.Hour, want: "H 2h; S now, before H"},
 		"a short one":  {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30m", wait: time.Hour, want: "H 2h; S now, before H"},
 		"not so short": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:31m", wait: time.Hour, want: "H 2h; S 4h"},
@@ -136,7 +140,7 @@ func TestNobodyBackfillsForEver(t *testing.T) {
 				test.set(s)
 			}
 			policy := conservative
-			policy.Backfill.MaxWait = test.wait
+			policy.Backfill.MaxWait, policy.Backfill.Depth = test.wait, test.depth
 			plan := mustDecide(t, s, policy)
 			checkPlan(t, s, plan)
 			if diff := cmp.Diff(test.want, starts(s, plan)); diff != "" {

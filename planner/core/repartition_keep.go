@@ -52,9 +52,10 @@ func (c *cycle) keepToDivide(j *model.Job, g *gang) (kept, bool) {
 	return c.gather(j, g)
 }
 
-// mayHold reports whether another gang may keep something.
+// mayHold reports whether another gang may keep something: so many may, and besides the
+// first that has waited for too long.
 func (c *cycle) mayHold(j *model.Job) bool {
-	return len(c.holds)-c.divided < c.policy.Holds() || c.guaranteed[keyOf(j)] != nil
+	return len(c.holds)-c.divided < c.policy.Holds() || c.guaranteed[keyOf(j)] != nil || c.overdue(j)
 }
 
 // reserveToDivide gives a gang GPUs that are to be divided otherwise, and a time, if it

@@ -28,7 +28,8 @@ type Backfill struct {
 	// OrderCaravan conservative.
 	Mode string `json:"mode,omitempty"`
 	// Depth is how many gangs have a reservation at once, the first ones in order;
-	// 0 means one with easy, and as many as may keep nodes with conservative.
+	// 0 means one with easy, and as many as may keep nodes with conservative, but
+	// caravanDepth with OrderCaravan where no mode is set.
 	Depth int `json:"depth,omitempty"`
 	// DefaultDuration is how long a batch job is expected to run of which nobody
 	// says it; 0 means that nothing is expected of it.
@@ -54,6 +55,11 @@ func (b Backfill) Trust() time.Duration {
 	}
 	return DefaultMaxWait
 }
+
+// caravanDepth is how many gangs have a reservation under OrderCaravan unless the policy
+// says otherwise. Estimates of run times are far off: each reservation more keeps GPUs from
+// those behind for a start that seldom comes when it was told.
+const caravanDepth = 4
 
 // DefaultForecasts bounds the work that estimates cost.
 const DefaultForecasts = 64
@@ -101,6 +107,8 @@ func (p Policy) reservations() int {
 		return p.Backfill.Depth
 	case p.mode() == BackfillEasy:
 		return 1
+	case p.Order == OrderCaravan && p.Backfill.Mode == "":
+		return caravanDepth
 	case p.MaxHolds > 0:
 		return p.MaxHolds
 	default:

@@ -63,6 +63,8 @@ func TestPolicy(t *testing.T) {
 	}{
 		"default":     {Policy{}, DefaultMaxHolds, nil},
 		"fifo":        {Policy{Order: OrderFIFO, MaxHolds: 3}, 3, nil},
+		"caravan":     {Policy{Order: OrderCaravan, MaxHolds: DefaultMaxHolds}, caravanDepth, nil},
+		"each":        {Policy{Order: OrderCaravan, Backfill: Backfill{Mode: BackfillConservative}}, DefaultMaxHolds, nil},
 		"best effort": {Policy{Order: OrderBestEffort, MaxHolds: 3}, 0, nil},
 		"bad":         {Policy{Order: "random", MaxHolds: -2}, -2, []string{`order "random"`, "max_holds -2"}},
 	}
