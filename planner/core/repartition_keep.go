@@ -9,6 +9,7 @@ import (
 
 	"github.com/caravan-sched/caravan/planner/core/mig"
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
@@ -55,7 +56,22 @@ func (c *cycle) keepToDivide(j *model.Job, g *gang) (kept, bool) {
 // mayHold reports whether another gang may keep something: so many may, and besides the
 // first that has waited for too long.
 func (c *cycle) mayHold(j *model.Job) bool {
-	return len(c.holds)-c.divided < c.policy.Holds() || c.guaranteed[keyOf(j)] != nil || c.overdue(j)
+	return len(c.holds)-c.divided < c.mostHolds(j) || c.guaranteed[keyOf(j)] != nil || c.overdue(j)
+}
+
+// mostHolds is how many gangs keep nodes at once, where this one is the last of them.
+func (c *cycle) mostHolds(j *model.Job) int {
+	most := c.policy.Holds()
+	if wide := c.policy.WideHolds(); wide > most {
+		asked := 0
+		for i := range j.Groups {
+			asked += gpusOfGroup(&j.Groups[i])
+		}
+		if all, _, _ := c.usableGPUs(); float64(asked) > queue.WidePart*float64(all) {
+			return wide
+		}
+	}
+	return most
 }
 
 // reserveToDivide gives a gang GPUs that are to be divided otherwise, and a time, if it

@@ -29,7 +29,7 @@ type Backfill struct {
 	Mode string `json:"mode,omitempty"`
 	// Depth is how many gangs have a reservation at once, the first ones in order;
 	// 0 means one with easy, and as many as may keep nodes with conservative, but
-	// caravanDepth with OrderCaravan where no mode is set.
+	// caravanDepth, and wideDepth of wide gangs, with OrderCaravan where no mode is set.
 	Depth int `json:"depth,omitempty"`
 	// DefaultDuration is how long a batch job is expected to run of which nobody
 	// says it; 0 means that nothing is expected of it.
@@ -59,7 +59,14 @@ func (b Backfill) Trust() time.Duration {
 // caravanDepth is how many gangs have a reservation under OrderCaravan unless the policy
 // says otherwise. Estimates of run times are far off: each reservation more keeps GPUs from
 // those behind for a start that seldom comes when it was told.
-const caravanDepth = 4
+const caravanDepth = 1
+
+// wideDepth is up to how many have one there if they need more than WidePart of the GPUs.
+const wideDepth = 4
+
+// WidePart is the part of all GPUs beyond which a gang is wide: it hardly ever fits by
+// chance, and its nodes are emptied whenever its turn comes.
+const WidePart = 0.25
 
 // DefaultForecasts bounds the work that estimates cost.
 const DefaultForecasts = 64
@@ -114,6 +121,14 @@ func (p Policy) reservations() int {
 	default:
 		return DefaultMaxHolds
 	}
+}
+
+// WideHolds is Holds for a gang that needs more than WidePart of the GPUs.
+func (p Policy) WideHolds() int {
+	if p.Order == OrderCaravan && p.Backfill.Mode == "" && p.Backfill.Depth == 0 {
+		return wideDepth
+	}
+	return p.Holds()
 }
 
 // MaxForecasts is for how many waiting gangs a start is estimated.

@@ -23,8 +23,9 @@ import (
 //  3. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
 //     by age, none of these waits for much longer than it would in the order of age.
-//     A wide gang counts as submitted later, by SizeDelay for each doubling of its
-//     GPUs: many narrower jobs wait less for it while it waits a little longer.
+//     Where jobs give way a gang of many GPUs counts as submitted later, by SizeDelay
+//     for each doubling: it would displace many narrower jobs that wait less for it while
+//     it waits a little longer.
 //  4. As long as too few jobs have ended to tell what is little, who is overdue goes
 //     before short ones: a job is due when it has waited Patience times as long as it is
 //     predicted to need. So each is passed only by those that were submitted before it
@@ -56,8 +57,8 @@ type Caravan struct {
 	// StuckAfter is how long the first in line is passed at most; 0 means
 	// DefaultStuckAfter.
 	StuckAfter time.Duration `json:"stuck_after_ns,omitempty"`
-	// SizeDelay is how much later a long gang counts as submitted for each doubling of
-	// its GPUs over littleGPUs; 0 means DefaultSizeDelay.
+	// SizeDelay is how much later a long gang counts as submitted, with preemption, for
+	// each doubling of its GPUs over littleGPUs; 0 means DefaultSizeDelay.
 	SizeDelay time.Duration `json:"size_delay_ns,omitempty"`
 	// DeadlinesOnly: with preemption, only deadlines displace, and no other place in
 	// the order does.
@@ -73,7 +74,7 @@ const (
 	// DefaultStuckAfter lets a day's rush pass.
 	DefaultStuckAfter = 24 * time.Hour
 	MaxStuckAfter     = 365 * 24 * time.Hour
-	DefaultSizeDelay  = 8 * time.Hour
+	DefaultSizeDelay  = 12 * time.Hour
 	MaxSizeDelay      = 30 * 24 * time.Hour
 )
 
@@ -186,15 +187,13 @@ func (c *caravan) short(e *Entry, guess *guess) float64 {
 	return min(c.Short.Seconds()/max(1, gpus/littleGPUs), guess.little/gpus)
 }
 
-// widest is the part of a cluster from which on a gang is put back no further: for one
-// that needs most of the nodes they are emptied whenever its turn comes, and gangs of that
-// kind that were submitted together share that if nobody goes between them.
-const widest = 0.25
-
-// later is how much later a long job counts as submitted for its size.
+// later is how much later a long job counts as submitted for its size. From WidePart of
+// the cluster on it is no more: wide gangs that were submitted together have their nodes
+// emptied once if nobody goes between them. Where nobody gives way all that wait are passed
+// by who finds a place, and nothing is gained by it.
 func (c *caravan) later(e *Entry, s *Situation) time.Duration {
-	wide := min(float64(e.needs()), widest*float64(s.GPUs)) / littleGPUs
-	if wide <= 1 {
+	wide := min(float64(e.needs()), WidePart*float64(s.GPUs)) / littleGPUs
+	if wide <= 1 || !c.policy.Preempt.Enabled || c.DeadlinesOnly {
 		return 0
 	}
 	return time.Duration(math.Log2(wide) * float64(c.SizeDelay))

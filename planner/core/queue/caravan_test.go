@@ -360,14 +360,19 @@ func TestCaravanFaults(t *testing.T) {
 	}
 }
 
-// Eight hours for each doubling over 8 GPUs, up to a quarter of 1,024: an hour of age is
+// With preemption, twelve hours for each doubling over 8 GPUs, up to a quarter of 1,024: an hour of age is
 // an hour, and who runs is two hours older.
 func TestCaravanWideGangsCountAsLater(t *testing.T) {
-	for gpus, later := range map[int]time.Duration{1: 0, 8: 0, 16: 8 * h, 32: 16 * h, 256: 40 * h, 512: 40 * h, 1024: 40 * h} {
+	for gpus, later := range map[int]time.Duration{1: 0, 8: 0, 16: 12 * h, 32: 24 * h, 256: 60 * h, 512: 60 * h, 1024: 60 * h} {
 		for _, running := range []bool{false, true} {
 			s := Situation{Now: start.Add(100 * h), GPUs: 1024, Jobs: []Entry{{Job: &model.Job{Submitted: start}, Waiting: !running, Running: running, Asked: gpus, Held: gpus,
 				Left: Estimate{Known: true, Total: 200 * h, Left: 200 * h}}}}
-			got := Policy{Order: OrderCaravan}.Discipline().Stand(s)[0]
+			p := Policy{Order: OrderCaravan}
+			if got := p.Discipline().Stand(s)[0]; !running && got.Key != kindSpan*kindLong-(100*h).Seconds() {
+				t.Errorf("%d GPUs without preemption: key %.0f, want its age alone", gpus, got.Key-kindSpan*kindLong)
+			}
+			p.Preempt.Enabled = true
+			got := p.Discipline().Stand(s)[0]
 			want := kindSpan*kindLong + (later - 100*h).Seconds()
 			if running {
 				want -= headStart.Seconds()
@@ -382,16 +387,22 @@ func TestCaravanWideGangsCountAsLater(t *testing.T) {
 	}
 }
 
-// On 64 GPUs, 16 of them are as if submitted 8 hours later: those of 8 GPUs pass that come
-// within 8 hours after it, and none that comes later.
+// On 64 GPUs, 16 of them are as if submitted 12 hours later: who wants 8 GPUs and comes
+// within 12 hours after it has its turn before it, and who comes later does not.
 func TestCaravanWideGangIsPassedForSizeDelay(t *testing.T) {
-	tasks := []*task{{id: "first", long: 20 * h, says: 20 * h, gpus: 64}, {id: "wide", at: h, long: 6 * h, says: 6 * h, gpus: 16}}
-	for i := range 12 {
-		tasks = append(tasks, &task{id: string(rune('a' + i)), at: time.Duration(i+2) * h, long: 30 * h, says: 30 * h, gpus: 8})
+	long := Estimate{Known: true, Total: 30 * h, Left: 30 * h}
+	at := func(after time.Duration, gpus int) Entry {
+		return Entry{Job: &model.Job{Submitted: start.Add(after)}, Waiting: true, Asked: gpus, Waited: 40*h - after, Left: long}
 	}
-	ends, _ := play(t, Policy{Order: OrderCaravan}, nil, 64, h, tasks...)
-	// a to g come 1 to 7 hours after it and take 56 GPUs; h, 8 hours after it, is no older.
-	if got, want := ends["wide"], 56*h; got != want {
-		t.Errorf("ended at %s, want %s", got, want)
+	p := Policy{Order: OrderCaravan, Caravan: Caravan{StuckAfter: 1000 * h}}
+	p.Preempt.Enabled = true
+	for after, passed := range map[time.Duration]bool{h: true, 11 * h: true, 13 * h: false} {
+		s := Situation{Now: start.Add(40 * h), GPUs: 64, NodeGPUs: 8, Jobs: []Entry{at(0, 16)}}
+		for range 7 { // with them there is no room for 16 GPUs
+			s.Jobs = append(s.Jobs, at(after, 8))
+		}
+		if got := p.Discipline().Stand(s); got[0].InTurn == passed {
+			t.Errorf("others come %s later: in turn %t, want it passed %t", after, got[0].InTurn, passed)
+		}
 	}
 }

@@ -85,3 +85,24 @@ func TestPolicy(t *testing.T) {
 		})
 	}
 }
+
+// Where no mode or depth is set, wide gangs have more reservations than others under the
+// default order, and never fewer.
+func TestWideHolds(t *testing.T) {
+	for name, test := range map[string]struct {
+		p            Policy
+		narrow, wide int
+	}{
+		"caravan":            {Policy{Order: OrderCaravan}, 1, 4},
+		"caravan, reclaims":  {Policy{Order: OrderCaravan, Backfill: Backfill{Reclaim: true, MaxWait: h}}, 1, 4},
+		"caravan, easy":      {Policy{Order: OrderCaravan, Backfill: Backfill{Mode: BackfillEasy}}, 1, 1},
+		"caravan, a depth":   {Policy{Order: OrderCaravan, Backfill: Backfill{Depth: 9}}, 9, 9},
+		"backfill":           {Policy{Order: OrderBackfill}, 1, 1},
+		"fifo":               {Policy{Order: OrderFIFO}, DefaultMaxHolds, DefaultMaxHolds},
+		"caravan, max_holds": {Policy{Order: OrderCaravan, MaxHolds: 2}, 1, 4},
+	} {
+		if got := [2]int{test.p.Holds(), test.p.WideHolds()}; got != [2]int{test.narrow, test.wide} {
+			t.Errorf("%s: %v, want %v", name, got, [2]int{test.narrow, test.wide})
+		}
+	}
+}

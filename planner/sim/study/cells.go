@@ -174,5 +174,5 @@ func (c *Cell) withOracle() {
 
 // ablations are the default policy and what is left of it without one part.
 func ablations() []string {
-	return []string{caravan, "caravan+no-backfill", "caravan+easy", "caravan+no-passing", "caravan+no-size-delay", "caravan+no-elastic", preempting, "caravan+defrag", "fifo+conservative", "sjf+conservative", "caravan@no-estimates"}
+	return []string{caravan, "caravan+no-backfill", "caravan+easy", "caravan+no-passing", "caravan+no-elastic", preempting, preempting + "+no-size-delay", "caravan+defrag", "fifo+conservative", "sjf+conservative", "caravan@no-estimates"}
 }
