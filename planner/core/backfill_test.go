@@ -66,6 +66,9 @@ func TestBackfillByHand(t *testing.T) {
 		"conservative delays none":      {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:10h", conservative, "H 2h; K 5h; J 7h"},
 		"conservative fills both holes": {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:5h\nI 1x1 runs:1h", conservative, "H 2h; K 5h; J now, before K; I 7h"},
 		"a depth of two":                {four, "a 50 0s runs:2h", "H 4x1 runs:3h\nK 6x1 runs:2h\nJ 2x1 runs:10h", Policy{Backfill: queue.Backfill{Mode: queue.BackfillEasy, Depth: 2}}, "H 2h; K 5h; J 7h"},
+		// The default order reserves for one, but for several that need more than a quarter.
+		"two wide ones by default":  {four, "a 50 0s runs:2h", "H 4x1 runs:5h\nK 6x1 runs:5h\nJ 2x1 runs:10h", Policy{Order: queue.OrderCaravan}, "H 2h; K 7h; J 12h"},
+		"one where a depth says so": {four, "a 50 0s runs:2h", "H 4x1 runs:5h\nK 6x1 runs:5h\nJ 2x1 runs:10h", Policy{Order: queue.OrderCaravan, Backfill: queue.Backfill{Depth: 1}}, "H 2h; K 7h; J now"},
 		// Three nodes are free at 2h, but the first rack with two is r1 at 2h: n2 is
 		// not for who runs for longer, though it is one of two that H leaves over.
 		"topology in the reservation": {racks, "a 50 0s runs:2h\nb 50 0s runs:1h\nc 50 0s runs:5h", "H 2x1 require:rack runs:1h\nL 1x1 runs:3h\nS 1x1 runs:2h", easy, "H 2h; L 1h; S now, before H"},
