@@ -40,6 +40,8 @@ func (c *cycle) overdue(j *model.Job) bool {
 func (c *cycle) drain(j *model.Job, g *gang, k *kept, nodes []int32) {
 	k.drained = true
 	if k.open = c.openTo(j, nodes); k.open > 0 {
+		// Closed for a moment at least: else who is let in could stay when it starts.
+		k.open = min(k.open, max(g.outlook.at-time.Second, 1))
 		c.unsure = true // it grows with how long they have run
 		for _, node := range nodes {
 			c.ahead.book(node, booking{from: k.open, until: max(g.outlook.at, k.open+1), closed: true, kept: true, drained: true, job: keyOf(j)})
