@@ -84,15 +84,17 @@ func srpt(tasks []task, speed float64) float64 {
 			heap.Push(&left, tasks[i].work/speed)
 			i++
 		}
-		to := at + left[0]
-		if i < len(tasks) {
-			to = min(to, tasks[i].release)
+		// Each step is somebody who comes or somebody who is done: a remainder that
+		// is too little to show in the time is done as well.
+		if i < len(tasks) && tasks[i].release-at < left[0] {
+			step := tasks[i].release - at
+			sum += float64(len(left)) * step
+			left[0] -= step
+			at = tasks[i].release
+			continue
 		}
-		sum += float64(len(left)) * (to - at)
-		if left[0] -= to - at; left[0] <= 1e-9 {
-			heap.Pop(&left)
-		}
-		at = to
+		sum += float64(len(left)) * left[0]
+		at += heap.Pop(&left).(float64)
 	}
 	return sum
 }

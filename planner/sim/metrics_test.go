@@ -69,6 +69,14 @@ func TestBoundsByHand(t *testing.T) {
 	}
 }
 
+// After a year the time in seconds is rounded to 3.7e-9: what is left of a task
+// may be less than that, and is done all the same.
+func TestBoundsOfWhatIsTooShortToSee(t *testing.T) {
+	year := 365 * 86400.0
+	tasks := []task{{release: year, work: 2e-8}, {release: year, work: 4e-8}, {release: 2 * year, work: 100}}
+	near(t, "sum", srpt(tasks, 10), 2e-9+6e-9+10)
+}
+
 // No run is better than its bounds.
 func TestNothingBeatsTheBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
