@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,7 +81,11 @@ func PolicyOf(name string) (core.Policy, error) {
 		case "no-size-delay":
 			p.Caravan.SizeDelay = 1 // nanosecond: 0 is the default
 		default:
-			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, reserve, lend, no-backfill, no-preempt, no-elastic, no-passing or no-size-delay behind a +", ErrSetup, name, word)
+			if p.Interactive.ReserveShare = reserved(word); p.Interactive.ReserveShare > 0 {
+				p.Interactive.Classes = []string{interactiveClass}
+				continue
+			}
+			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, reserve, reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing or no-size-delay behind a +", ErrSetup, name, word)
 		}
 	}
 	return p, nil
@@ -92,6 +97,17 @@ const (
 	interactiveClass = "interactive"
 	interactiveShare = 0.02
 )
+
+// reserved is the part that a word like "reserve=30" keeps, above 0 and at most 1; 0 if it
+// says none.
+func reserved(word string) float64 {
+	number, is := strings.CutPrefix(word, "reserve=")
+	percent, err := strconv.ParseFloat(number, 64)
+	if !is || err != nil || !(percent > 0 && percent <= 100) {
+		return 0
+	}
+	return percent / 100
+}
 
 // minRun is for how long a gang runs at least before it gives way, as in the
 // planner's configuration unless it says otherwise.

@@ -316,27 +316,34 @@ func tenantOf(name string, list []*job, gpus int) Part {
 	return p
 }
 
-// bound is the most work that any schedule can have done by T, in GPU-seconds: up
-// to any time s no more than what the jobs let be done if each had its GPUs from
-// the start, and after s no more than the cluster can do, and bought nodes could in
-// all.
+// bound is the most work that any schedule can have done by T, in GPU-seconds; bought
+// nodes could do the rented part of it.
 func (o *Outcome) bound() float64 {
-	type change struct{ at, rate float64 }
-	changes := make([]change, 0, 2*len(o.jobs))
+	all := make([]*job, len(o.jobs))
 	for i := range o.jobs {
-		j := &o.jobs[i]
+		all[i] = &o.jobs[i]
+	}
+	return mostWork(all, float64(o.meter.gpus), o.meter.horizon, o.renting)
+}
+
+// mostWork is the most work of some jobs that can have been done by a time: up to any
+// time s no more than what the jobs let be done if each had its GPUs from the start, and
+// after s no more than the GPUs can do, and rented ones could in all.
+func mostWork(list []*job, gpus, horizon, rented float64) float64 {
+	type change struct{ at, rate float64 }
+	changes := make([]change, 0, 2*len(list))
+	for _, j := range list {
 		rate := j.width()
 		changes = append(changes, change{j.Submit, rate}, change{j.Submit + j.shortest(), -rate})
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	gpus, horizon := float64(o.meter.gpus), o.meter.horizon
-	best := gpus*horizon + o.renting
+	best := gpus*horizon + rented
 	done, rate, at := 0.0, 0.0, 0.0
 	for _, c := range changes {
 		to := min(c.at, horizon)
 		done += rate * (to - at)
 		at = to
-		best = min(best, done+gpus*(horizon-at)+o.renting)
+		best = min(best, done+gpus*(horizon-at)+rented)
 		rate += c.rate
 		if c.at >= horizon {
 			break

@@ -84,6 +84,14 @@ func TestKeepsForInteractiveJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if all, err := PolicyOf("caravan+reserve=12.5"); err != nil || all.Interactive.ReserveShare != 0.125 || len(all.Interactive.Classes) != 1 {
+		t.Errorf("with an eighth kept %+v, %v", all.Interactive, err)
+	}
+	for _, bad := range []string{"caravan+reserve=0", "caravan+reserve=101", "caravan+reserve=x", "caravan+reserve="} {
+		if _, err := PolicyOf(bad); err == nil {
+			t.Errorf("%s is a policy", bad)
+		}
+	}
 	kept.Interactive.ReserveShare = 0.125 // one of eight GPUs, so that only one of the long ones runs
 	if diff := cmp.Diff([]float64{100, 100, 200}, first(kept)); diff != "" {
 		t.Errorf("with a GPU kept (-want +got):\n%s", diff)

@@ -35,6 +35,9 @@ const (
 	backfill   = "backfill"
 	// oracle is what the run times are worth: preempting, told them exactly.
 	oracle = "caravan+preempt@oracle"
+	// The default with GPUs kept for interactive jobs: as many as an operator would keep, and
+	// about as many as nearly all of them need on these traces.
+	reserving, reservingMost = caravan + "+reserve", caravan + "+reserve=30"
 )
 
 // Compared are the policies of the comparison: the baselines, and then Caravan's
@@ -152,7 +155,7 @@ func addSensitive(add func(kind, id string, change func(*Cell)), size size, days
 	}
 	add(KindInteractive, "1", func(c *Cell) {
 		middle(c)
-		c.Load, c.Policies = 1, []string{backfill, caravan, "caravan+reserve", preempting, "caravan+preempt+lend", "caravan+preempt+reserve"}
+		c.Load, c.Policies = 1, []string{backfill, caravan, reserving, reservingMost, preempting, "caravan+preempt+lend", "caravan+preempt+reserve"}
 	})
 	for _, trace := range []string{size.trace, synthetic} {
 		add(KindAblation, trace, func(c *Cell) {

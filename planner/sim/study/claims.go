@@ -121,6 +121,7 @@ func (p *page) targets(all []Played) {
 		p.table(targetRows(all, policy))
 	}
 	p.bounded(kind(all, KindHeadline, KindTraces))
+	p.interactive(all)
 	p.say("Cost per run against on premises only, and waits against boot times, are under *Cost and deadlines*.\n")
 }
 
@@ -177,7 +178,7 @@ func (t *target) row() []string {
 func targetRows(all []Played, policy string) [][]string {
 	cells := kind(all, KindHeadline, KindTraces)
 	list := []target{
-		{"productive utilisation ≥ 0.97 of the bound, at a load of 0.9 and above", ratio, 0.97, false, loaded(all), func(c *Played) (float64, bool) {
+		{"productive utilisation ≥ 0.97 of the bound, at a load of 0.9 and above", ratio, usefulPart, false, loaded(all), func(c *Played) (float64, bool) {
 			return c.mean(policy, "utilisation_productive") / c.mean(policy, "utilisation_bound"), true
 		}},
 		{"≥ 80 % of the gap between the best baseline and the bound closed on P99 JCT", percent, 0.8, false, cells, func(c *Played) (float64, bool) { return closed(c, policy) }},
@@ -189,7 +190,7 @@ func targetRows(all []Played, policy string) [][]string {
 	}
 	list = append(list,
 		target{"stranded ≤ 2 %", percent, 0.02, true, cells, func(c *Played) (float64, bool) { return c.mean(policy, stranded), true }},
-		target{"P95 start of interactive jobs of one GPU ≤ 60 s at a load of 1", span, 60, true, fullLoad(all), func(c *Played) (float64, bool) { return c.mean(policy, "interactive_start_p95_s"), true }},
+		target{"P95 start of interactive jobs of one GPU ≤ 60 s at a load of 1", span, soonWithin, true, fullLoad(all), func(c *Played) (float64, bool) { return c.mean(policy, "interactive_start_p95_s"), true }},
 	)
 	rows := [][]string{{"target", policy, "verdict"}}
 	for i := range list {

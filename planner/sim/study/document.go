@@ -150,7 +150,7 @@ func (p *page) sensitivity(all []Played) {
 		{KindLoad, "Load", "From a load of 1 on nothing is steady."},
 		{KindEstimates, "Error of estimates", "σ of the lognormal factor; 0 is exact."},
 		{KindRestart, "Cost of restarts", "A factor on the time that saving and loading take. Only who stops somebody pays it. `las` and `gittins`\nlook worse on P99 than on the mean because they know no run times: a job that has had much waits for all that\nhave had less, and nodes that are kept for a gang stay empty meanwhile, for they have no backfill unless it is named."},
-		{KindInteractive, "Interactive jobs that say so", "By default nobody says which jobs somebody waits for. Here those of one GPU that the metric counts do,\nat a load of 1: `+reserve` keeps 2 % of the GPUs for them, `+lend` lets others use these meanwhile and\nstops them for an interactive job. Without a reserve a job that displaces another one waits up to 10 s for the\ndecision, until the other one has saved its state, and up to 10 s for the next decision."},
+		{KindInteractive, "Interactive jobs that say so", "By default nobody says which jobs somebody waits for. Here those of one GPU that the metric counts do,\nat a load of 1: `+reserve` keeps 2 % of the GPUs for them, `+reserve=30` 30 %, `+lend` lets others use the 2 % meanwhile and\nstops them for an interactive job. Without a reserve a job that displaces another one waits up to 10 s for the\ndecision, until the other one has saved its state, and up to 10 s for the next decision."},
 		{KindRows, "Known run times, none, and elastic jobs", "The jobs are the same but for that. Elastic ones may have half to twice their nodes, and are as much faster."},
 	} {
 		p.say("### %s\n", part.title)

@@ -48,6 +48,9 @@ type Played struct {
 	// LeastP99 are bounds of the 99th percentile, by seed, where the policies are
 	// compared; see conditionSlack.
 	LeastP99 []sim.LeastP99 `json:"least_p99,omitempty"`
+	// Soon is what it takes that interactive jobs start soon, by seed, where the policies
+	// are compared.
+	Soon []Soon `json:"interactive,omitempty"`
 	// Costs are of fleets, in a cell of KindCost.
 	Costs []Cost `json:"costs,omitempty"`
 }
@@ -212,6 +215,9 @@ func (o *Options) play(ctx context.Context, p *Played, c *sim.Comparison) error 
 	}
 	if p.Cell.Kind == KindHeadline || p.Cell.Kind == KindTraces {
 		p.LeastP99 = least(results, o.Workers)
+	}
+	if slices.Contains(p.Cell.Policies, preempting) && slices.Contains(p.Cell.Policies, backfill) {
+		p.Soon = soon(results)
 	}
 	for i := range results {
 		results[i].Outcome = nil

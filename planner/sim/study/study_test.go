@@ -84,7 +84,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	for _, want := range []string{"# Evaluation", "A quick run", "## Set-up", "64 GPUs, synthetic gangs", "caravan against k8s-default", "caravan against backfill", "caravan+preempt against k8s-default", "caravan+preempt against backfill", "`caravan+preempt`:", "| target | caravan | verdict |", "| target | caravan+preempt | verdict |", "By `caravan+preempt` no size class", "## The published claim", "**Utilisation 87 %**", "**P99 JCT 62 % lower**", "**Stranded GPUs 4 %**", "## The targets", "## Where Caravan loses", "### Load", "## What each mechanism is worth", "evaluation/load-jct_mean.svg"} {
+	for _, want := range []string{"# Evaluation", "A quick run", "## Set-up", "64 GPUs, synthetic gangs", "caravan against k8s-default", "caravan against backfill", "caravan+preempt against k8s-default", "caravan+preempt against backfill", "`caravan+preempt`:", "| target | caravan | verdict |", "| target | caravan+preempt | verdict |", "By `caravan+preempt` no size class", "## The published claim", "**Utilisation 87 %**", "**P99 JCT 62 % lower**", "**Stranded GPUs 4 %**", "## The targets", "### Interactive jobs where nobody is stopped", "At a load of 1 (64 GPUs, synthetic gangs)", "## Where Caravan loses", "### Load", "## What each mechanism is worth", "evaluation/load-jct_mean.svg"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the document lacks %q", want)
 		}
@@ -165,6 +165,39 @@ func TestSentences(t *testing.T) {
 		if diff := cmp.Diff(want, verdict([]Played{c, worse}, caravan, is, limit, percent)); diff != "" {
 			t.Errorf("at %g (-want +got):\n%s", limit, diff)
 		}
+	}
+}
+
+// Worked by hand: 32 of 64 GPUs would have to be kept in both seeds, which leaves half of the bound.
+func TestInteractiveSentences(t *testing.T) {
+	c := by(64, map[string][2]float64{}, 200)
+	c.Cell.Kind, c.Cell.Load = KindLoad, 1
+	for seed := range 2 {
+		s := Soon{Started: map[string]float64{backfill: 0.1, caravan: 0.2 + 0.2*float64(seed), preempting: 0.9}}
+		s.Jobs, s.Used, s.AtOnce, s.Kept, s.Planned, s.PlannedP95 = 10, 1.5, 32, 0.43, 0.86, 5
+		c.Soon = append(c.Soon, s)
+	}
+	says := func() string {
+		var p page
+		p.interactive([]Played{c})
+		return p.String()
+	}
+	for _, want := range []string{
+		"| 64 GPUs, synthetic gangs | 1 | 10 | 1.5 | 32 | 50.0 % | 43.0 % | 0.50 | 5 s | 1.00 | 10.0 % | 30.0 % | 90.0 % |",
+		"32 GPUs (32 to 32; 2 seeds)", "0.50 (0.50 to 0.50) of the bound is productive, where 0.97 is wanted: so both are not to be had together by keeping GPUs.",
+		"Planned, P95 is 5 s at 1.00 of the bound", "`caravan` starts 30.0 % of them in time, and `caravan+preempt`, which stops others, 90.0 %.",
+	} {
+		if !strings.Contains(says(), want) {
+			t.Errorf("the document lacks %q:\n%s", want, says())
+		}
+	}
+	c.Soon[0].Kept, c.Soon[1].Kept = 0.85, 0.85
+	if want := "so both may be had together by keeping GPUs."; !strings.Contains(says(), want) {
+		t.Errorf("the document lacks %q:\n%s", want, says())
+	}
+	c.Soon[0].Kept = 0.2
+	if want := "so whether both are to be had together by keeping GPUs depends on the days."; !strings.Contains(says(), want) {
+		t.Errorf("the document lacks %q:\n%s", want, says())
 	}
 }
 
