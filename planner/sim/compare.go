@@ -231,6 +231,9 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 		}
 		return p, err
 	}
+	if end := soonest(p.Jobs, all.most()); end > maxTime {
+		return p, tooLong(end)
+	}
 	if v.sigma != NoEstimates {
 		p.Estimates = Estimates(p.Jobs, v.sigma, uint64(seed))
 	}

@@ -74,6 +74,7 @@ func (p *planner) Divided(now float64, node, gpu int, profiles []string) error {
 	}
 	mode.profiles = slices.Clone(profiles)
 	p.dividing.turns[node][gpu]++
+	p.stirred = now
 	p.dividing.told[node][uuid] = model.Division{GPU: uuid, Profiles: profiles, At: clock(now), State: model.DivisionDone}
 	p.putNode(node)
 	return nil

@@ -63,6 +63,8 @@ type run struct {
 	allocated, busy int
 	// idle counts the decisions in a row that left the cluster empty.
 	idle int
+	// empty is since when they do.
+	empty float64
 	// quiet is since when nothing happens although nodes can be bought, never if
 	// something does; stuck says that it has been so for maxQuiet.
 	quiet float64
@@ -125,6 +127,9 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		e, ok := r.calendar.next()
 		if !ok {
 			return nil, fmt.Errorf("%w: %d jobs wait for ever: nothing happens any more and the scheduler does not start them", ErrSetup, r.open)
+		}
+		if e.at > maxTime && r.open > 0 {
+			return nil, fmt.Errorf("jobs that have not ended: %d: %w", r.open, tooLong(e.at))
 		}
 		r.advance(e.at)
 		if err := r.handle(e); err != nil {
@@ -341,9 +346,9 @@ func (r *run) decide() error {
 	}
 	r.watchQuiet(len(actions))
 	if r.idle++; len(actions) > 0 || r.allocated > 0 || r.cloud != nil || slices.Contains(r.down, true) {
-		r.idle = 0
+		r.idle, r.empty = 0, r.now
 	}
-	if r.idle > maxIdle && r.unborn() == 0 {
+	if (r.idle > maxIdle || r.idle > minIdle && r.now-r.empty > maxQuiet) && r.unborn() == 0 {
 		j := &r.jobs[slices.IndexFunc(r.jobs, func(j job) bool { return j.phase != done })]
 		return fmt.Errorf("%w: everything is free, and %d decisions in a row start nothing; jobs that wait: %d, the first is %s, of %d GPUs", ErrScheduler, r.idle, r.open, j.ID, j.GPUs)
 	}
@@ -351,8 +356,8 @@ func (r *run) decide() error {
 }
 
 // maxIdle is how many decisions in a row may leave a cluster empty in which
-// nothing else is to come.
-const maxIdle = 1000
+// nothing else is to come, and minIdle how many in maxQuiet.
+const maxIdle, minIdle = 1000, 100
 
 // unborn counts the jobs that are still to be submitted.
 func (r *run) unborn() int {

@@ -1,6 +1,12 @@
 package sim
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
 
 // maxQuiet is how long nothing may happen where nodes can be bought, in seconds: by
 // then each queue has had the budget of a new month.
@@ -29,3 +35,42 @@ func (r *run) unfinished() (out []Unfinished) {
 	}
 	return out
 }
+
+// maxTime is how long a simulation may last in virtual time, in seconds: a hundred
+// years. Times beyond that are of another unit than was said, or of no cluster.
+const maxTime = 100 * 365.25 * 86400
+
+// tooLong is why a simulation is none that anybody wants.
+func tooLong(seconds float64) error {
+	return fmt.Errorf("%w: it would take %.3g years, at most %.3g are played: are the trace's times in another unit (--time-unit), or is the load too small?", ErrSetup, seconds/(365.25*86400), maxTime/(365.25*86400))
+}
+
+// soonest is when the last of some jobs has ended at the soonest, on so many GPUs.
+func soonest(jobs []trace.Job, gpus int) float64 {
+	end, work := 0.0, 0.0
+	for i := range jobs {
+		j := job{Job: &jobs[i]}
+		end = max(end, j.Submit+j.shortest())
+		work += j.Work()
+	}
+	return max(end, work/float64(gpus))
+}
+
+// lasting is a time in seconds as the planner has it, to which twice maxTime is for ever.
+func lasting(seconds float64) time.Duration {
+	return time.Duration(max(-2*maxTime, min(seconds, 2*maxTime)) * float64(time.Second))
+}
+
+// tick is how long the planner lets the time pass at most while somebody waits and nothing
+// has happened for a while, in seconds: orders that count service or look at estimates
+// change with it. In a long silence they change more slowly: where jobs run for years,
+// decisions of every five minutes would be all that is simulated.
+func tick(silence float64) float64 {
+	if silence <= longSilence {
+		return 300
+	}
+	return silence / 12
+}
+
+// longSilence is how long nothing may happen before tick grows, in seconds.
+const longSilence = 86400

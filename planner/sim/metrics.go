@@ -236,7 +236,10 @@ func (o *Outcome) times(out *Metrics) {
 // there.
 func (j *job) fairness(gpus int) float64 {
 	took := j.ended - j.Submit
-	jobs := max(1, j.presence/took)
+	jobs := 1.0
+	if took > 0 { // it may take less than what can be added to the time
+		jobs = max(1, j.presence/took)
+	}
 	return took / (j.Duration * max(1, j.Width()*jobs/float64(gpus)))
 }
 

@@ -16,11 +16,7 @@ import (
 // epoch is second 0 of every simulation.
 var epoch = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func clock(s float64) time.Time { return epoch.Add(time.Duration(s * float64(time.Second))) }
-
-// tick is how long the planner lets the time pass at most while somebody waits,
-// in seconds: orders that count service or look at estimates change with it.
-const tick = 300
+func clock(s float64) time.Time { return epoch.Add(lasting(s)) }
 
 // planner is the Scheduler that decides as the daemon does: core.Prepared, kept
 // up to date by changes.
@@ -35,10 +31,12 @@ type planner struct {
 	numbers  map[string]int
 	change   core.Change
 	waiting  int
-	queues   []model.Queue
-	learner  *learner
-	history  model.History
-	buying   *buying
+	// stirred is when something happened last, in seconds.
+	stirred float64
+	queues  []model.Queue
+	learner *learner
+	history model.History
+	buying  *buying
 	// past is what the queues have used, as the daemon keeps it, by halfLife.
 	past     history.Queues
 	halfLife time.Duration
@@ -81,11 +79,12 @@ func (p *planner) put(i int, j model.Job) {
 }
 
 // Submit implements Scheduler.
-func (p *planner) Submit(_ float64, ask Ask) error {
+func (p *planner) Submit(now float64, ask Ask) error {
+	p.stirred = now
 	id := fmt.Sprintf("%08d", ask.Job)
 	j := model.Job{
 		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
-		Gang: model.GangJob, Duration: time.Duration(ask.Estimate * float64(time.Second)), Groups: p.groups(ask), Usage: usageOf(&ask), Models: p.models(&ask),
+		Gang: model.GangJob, Duration: lasting(ask.Estimate), Groups: p.groups(ask), Usage: usageOf(&ask), Models: p.models(&ask),
 	}
 	if ask.Interactive && p.policy.Interactive.Any() {
 		j.PriorityClass = interactiveClass
@@ -138,6 +137,7 @@ func (p *planner) models(ask *Ask) []model.ModelSpeed {
 
 // Finish implements Scheduler.
 func (p *planner) Finish(now float64, i int) error {
+	p.stirred = now
 	p.learner.add(now, i, p.jobs[i])
 	p.change.DropJobs = append(p.change.DropJobs, core.JobRef{Namespace: "default", ID: p.jobs[i].ID})
 	p.change.PutJobs = slices.DeleteFunc(p.change.PutJobs, func(k model.Job) bool { return k.ID == p.jobs[i].ID })
@@ -160,6 +160,7 @@ func (p *planner) Left(now float64, i int) error {
 
 // back puts a job that was placed among those that wait.
 func (p *planner) back(now float64, i int) {
+	p.stirred = now
 	j := *p.jobs[i]
 	ran := max(0, clock(now).Sub(j.Started))
 	j.Ran += ran
@@ -171,7 +172,7 @@ func (p *planner) back(now float64, i int) {
 
 // Fail implements Scheduler.
 func (p *planner) Fail(now float64, node int, down bool, victims []int) error {
-	p.dividing.down[node] = down
+	p.stirred, p.dividing.down[node] = now, down
 	p.putNode(node)
 	for _, i := range victims {
 		if p.jobs[i].State == model.StateStopping {
@@ -224,9 +225,12 @@ func (p *planner) Decide(now float64) ([]Action, float64, error) {
 		out = append(out, p.repartition(now, &plan.Repartitions[i]))
 	}
 	out = append(out, p.buy(now, plan)...)
+	if len(out) > 0 {
+		p.stirred = now
+	}
 	again := 0.0
 	if p.waiting > 0 {
-		again = now + tick
+		again = now + tick(now-p.stirred)
 	}
 	if p.buying != nil && len(p.buying.book.Purchases) > 0 {
 		again = now + lookEvery

@@ -117,6 +117,9 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 // one by the number of others.
 func (j *tracked) rho(gpus float64) float64 {
 	took := j.over - j.submitted
+	if took <= 0 {
+		return 0
+	}
 	return took / max(j.Duration, j.Duration*j.asks.width()*max(1, j.there/took)/gpus)
 }
 

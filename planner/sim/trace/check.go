@@ -9,9 +9,12 @@ import (
 	"strings"
 )
 
-// The bounds of what a row may say: a time of 300 years, a million GPUs.
+// The bounds of what a row may say: a time of 300 years, a million GPUs. What takes less
+// than a microsecond would end when it begins: to times of a hundred years nothing less
+// can be added.
 const (
 	maxSeconds = 1e10
+	minSeconds = 1e-6
 	maxGPUs    = 1 << 20
 	maxModels  = 32
 )
@@ -30,8 +33,8 @@ func check(j *Job, of named) error {
 	if !(math.Abs(j.Submit) <= maxSeconds) {
 		add("%s %g s: want a time within %g s of zero", of.submit, j.Submit, float64(maxSeconds))
 	}
-	if !(j.Duration > 0 && j.Duration <= maxSeconds) {
-		add("%s %g s: want more than 0, at most %g", of.duration, j.Duration, float64(maxSeconds))
+	if !(j.Duration >= minSeconds && j.Duration <= maxSeconds) {
+		add("%s %g s: want %g to %g", of.duration, j.Duration, minSeconds, float64(maxSeconds))
 	}
 	if j.GPUs < 1 || j.GPUs > maxGPUs {
 		add("%s %d: want 1 to %d", of.gpus, j.GPUs, maxGPUs)

@@ -1,0 +1,61 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/sim/trace"
+)
+
+// Where jobs run for years the decisions are not many more than where they run for days:
+// who waits is looked at again ever more seldom while nothing happens.
+func TestYearsTakeFewDecisions(t *testing.T) {
+	const year = 365 * 86400.0
+	for policy, most := range map[string]int{"fifo": 5000, "caravan": 5000, "backfill": 5000} {
+		var jobs []trace.Job
+		for i := range 10 {
+			jobs = append(jobs, trace.Job{ID: fmt.Sprint(i), Submit: float64(i), Duration: 3 * year, GPUs: 8})
+		}
+		c := small(t)
+		_, out := story(t, Setup{Cluster: c, Jobs: jobs, Scheduler: planned(t, c, core.Policy{Order: policy})})
+		m := out.Metrics()
+		// One after the other, each as soon as the one before has ended.
+		near(t, policy+" ends", m.MakespanS, 30*year)
+		if m.Decisions > most {
+			t.Errorf("%s: %d decisions for ten jobs: want %d at most", policy, m.Decisions, most)
+		}
+	}
+}
+
+// What would take more than a hundred years is refused, before it is played where that is known.
+func TestTooLong(t *testing.T) {
+	const year = 365.25 * 86400
+	tests := map[string]struct {
+		jobs []trace.Job
+		load float64
+		want string
+	}{
+		"a job":            {[]trace.Job{{ID: "a", Duration: 101 * year, GPUs: 1}, {ID: "b", Submit: year, Duration: 1, GPUs: 1}}, 0.9, "it would take 101 years"},
+		"all of them":      {[]trace.Job{{ID: "a", Duration: 90 * year, GPUs: 8}, {ID: "b", Submit: 10, Duration: 90 * year, GPUs: 8}}, 1.5, "it would take 210 years"},
+		"the load":         {[]trace.Job{{ID: "a", Duration: year, GPUs: 8}, {ID: "b", Submit: 10, Duration: year, GPUs: 8}}, 0.01, "it would take 201 years"},
+		"what fits is not": {[]trace.Job{{ID: "a", Duration: year, GPUs: 8}, {ID: "b", Submit: 10, Duration: year, GPUs: 8}}, 1, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := Comparison{Cluster: small(t), Jobs: test.jobs, Policies: []string{"gang"}, Load: test.load, Seeds: 1, Replay: true, Interval: 10}
+			_, err := c.Run(t.Context())
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrSetup) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "--time-unit") {
+				t.Errorf("error %v: want %q", err, test.want)
+			}
+		})
+	}
+}
