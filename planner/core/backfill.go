@@ -84,6 +84,15 @@ func (c *cycle) guessStart(j *model.Job, g *gang) *outlook {
 // needs later.
 func (c *cycle) keepClear(node int32) {
 	state := c.views[viewNow].State
+	if state.Row(node).GPUs == 0 && c.ahead.offersNothing(node) {
+		return
+	}
+	c.showClear(node)
+}
+
+// showClear does so wherever it is.
+func (c *cycle) showClear(node int32) {
+	state := c.views[viewNow].State
 	owner := state.Row(node).Owner
 	row := c.ahead.row(node, 0, eternity, who{})
 	row.Owner = owner
@@ -168,6 +177,9 @@ func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 	e, all, l := a.c.views[viewLent], a.c.views[viewNow].State, &a.lent
 	show := func(node int32) {
 		row := *all.Row(node)
+		if row.GPUs == 0 && e.State.Row(node).GPUs == 0 && a.offersNothing(node) {
+			return
+		}
 		if a.booked[node] {
 			owner := row.Owner
 			row = a.row(node, 0, runs, who{queue: queue})
@@ -210,6 +222,14 @@ func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 	}
 	l.runs, l.queue, l.seen = runs, queue, now
 	return e
+}
+
+// offersNothing reports whether a node has nothing now for anybody who waits, whatever is
+// given away of its time: all its GPUs are held, and nobody asks for none. Most of those
+// on which somebody has reserved his place are such, and nobody reads why they are not
+// for others.
+func (a *ahead) offersNothing(node int32) bool {
+	return a.c.postponing && len(a.c.jobsOf(someBare)) == 0 && a.baseAt(node, 0).GPUs == 0
 }
 
 func sameRow(a, b *topo.Row) bool {

@@ -15,6 +15,9 @@ func (c *cycle) keepNode(g *gang, node, owner int32) {
 		state.Keep(node, owner)
 		return
 	}
+	if c.ahead != nil && c.ahead.booked[node] {
+		c.showClear(node)
+	}
 	row, need := state.Row(node), model.Resources{}
 	for _, part := range g.unit.Parts {
 		r := part.Request.Resources

@@ -88,6 +88,8 @@ const (
 	someResized
 	// someReplaced: those that were stopped because of the nodes of some members.
 	someReplaced
+	// someBare: those with members that need no GPU.
+	someBare
 	someCount
 )
 
@@ -95,6 +97,9 @@ var someKinds = [someCount]func(*model.Job) bool{
 	someGave:     func(j *model.Job) bool { return len(j.Preempted) > 0 },
 	someResized:  func(j *model.Job) bool { return len(j.Resized) > 0 },
 	someReplaced: func(j *model.Job) bool { return j.Replace != nil },
+	someBare: func(j *model.Job) bool {
+		return slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return askedGPUs(&g) == 0 })
+	},
 	someElastic: func(j *model.Job) bool {
 		return slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Max > 0 })
 	},
