@@ -12,8 +12,8 @@ import (
 type request struct {
 	gang gang
 	key  possibleKey
-	// wanted are the members and GPUs, as they are told.
-	wanted, gpus int
+	// told is where they find what they were answered who ask for the same.
+	told *answered
 }
 
 // asksAgain notes what a job asks for that has had its turn, if another turn is decided by
@@ -30,32 +30,44 @@ func (c *cycle) asksAgain(t *turn) {
 		return
 	}
 	if key, plain := keyOfGang(g); plain {
-		c.askings[j] = &request{gang: *g, key: key, wanted: t.d.Detail.MembersWanted, gpus: t.d.Detail.WantedGPUs}
+		a := &request{gang: *g, key: key, told: c.answersTo(key)}
+		c.askings[j] = a
+		if c.lasts && c.lasting.waiters[j] != nil {
+			c.lasting.waiters[j].asks = a
+		}
 	}
 }
 
-// waitsLike tells a job that is refused the same as another one alike was told since
-// something was taken or kept last; false if it has to be looked at.
-func (c *cycle) waitsLike(j *model.Job, plan *model.Plan) bool {
-	if !c.postponing || c.ledger != nil || c.policy.Strict {
+// waitsLike reports whether a job is refused as another one alike was since something was
+// taken or kept last; false if it has to be looked at. What it asks for is handed over, nil
+// if that is not known. Nobody reads that it waits, so the plan does not say it.
+func (c *cycle) waitsLike(j *model.Job, a *request) bool {
+	if a == nil || a.told.epoch != c.epoch || !a.told.known || a.told.beside != "" || c.mayEndInTime(a) {
 		return false
 	}
-	a := c.askings[j]
-	if a == nil || c.mayEndInTime(a) {
-		return false
-	}
-	told, asked := c.waits[a.key]
-	if !asked || !told.known || told.epoch != c.epoch || told.beside != "" {
-		return false
-	}
-	a.gang.outlook = nil
-	c.postponeToo(j, &a.gang, a.key, told)
-	plan.Decisions = append(plan.Decisions, model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}, Reason: told.wait.reason, Detail: told.wait.detail})
-	d := &plan.Decisions[len(plan.Decisions)-1]
-	d.Detail.Ahead, d.Detail.MembersWanted, d.Detail.WantedGPUs = c.waiting, a.wanted, a.gpus
-	c.tellStanding(j, d)
+	c.postponeToo(j, &a.gang, a.key, a.told)
 	c.waiting++
 	return true
+}
+
+// askingOf is what a job asks for that is so many places behind the first, nil if it is not
+// known.
+func (c *cycle) askingOf(place int, j *model.Job) *request {
+	if line := c.scratch.inLine; c.lasts && place < len(line) && line[place].Job == j {
+		return line[place].asks
+	}
+	return c.askings[j]
+}
+
+// forgetAskings forgets what jobs ask for and were answered.
+func (p *Prepared) forgetAskings() {
+	clear(p.askings)
+	clear(p.scratch.waits)
+	if p.lasting != nil {
+		for _, w := range p.lasting.order {
+			w.asks = nil
+		}
+	}
 }
 
 // mayEndInTime reports whether it is not known that a job does not end before others start
@@ -66,8 +78,7 @@ func (c *cycle) mayEndInTime(asks *request) bool {
 		return false
 	}
 	a.sync()
-	failed, known := a.lent.failed[asks.key]
-	return !known || asks.gang.runs < failed
+	return asks.told.failedIn != a.cycle || asks.gang.runs < asks.told.failed
 }
 
 // waitsBehind tells a job that waits behind another one in a strict queue no more than that;

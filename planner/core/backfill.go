@@ -137,9 +137,6 @@ type lending struct {
 	queue string
 	// seen is up to which version of the view of all the nodes are alike.
 	seen int
-	// failed is the shortest run time with which gangs alike did not fit. What is
-	// free only becomes less in a cycle.
-	failed map[possibleKey]time.Duration
 }
 
 // placeInTime places a gang that ends before those start who have reserved the
@@ -154,7 +151,7 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	}
 	a.sync()
 	key, plain := keyOfGang(g)
-	if failed, asked := a.lent.failed[key]; plain && asked && g.runs >= failed {
+	if told := c.waits[key]; plain && told != nil && told.failedIn == a.cycle && g.runs >= told.failed {
 		return place.Result{}, false
 	}
 	e := a.lend(g.runs, g.queue)
@@ -163,7 +160,8 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	e.State.Revert(mark)
 	if !ok {
 		if plain {
-			a.lent.failed[key] = g.runs
+			told := c.answersTo(key)
+			told.failed, told.failedIn = g.runs, a.cycle
 		}
 		return r, false
 	}
@@ -192,7 +190,7 @@ func (a *ahead) lend(runs time.Duration, queue string) *place.Engine {
 	changed, now, ok := all.Since(l.seen)
 	switch {
 	case !l.open:
-		l.open, l.failed = true, map[possibleKey]time.Duration{}
+		l.open = true
 		changed, now, ok = all.Since(a.c.opened)
 		for _, node := range a.given {
 			show(node)

@@ -128,7 +128,7 @@ func (ch *Change) isNone() bool {
 func (p *Prepared) putRest(s *model.Snapshot) {
 	levels, queues := p.levels, p.queues
 	if len(p.regions)+len(s.Regions)+len(queues)+len(s.Queues) > 0 {
-		clear(p.askings) // where somebody may go can be another place now
+		p.forgetAskings() // where somebody may go can be another place now
 	}
 	p.setRest(s)
 	switch {
@@ -146,8 +146,8 @@ func (p *Prepared) putRest(s *model.Snapshot) {
 func (p *Prepared) putPolicy(policy Policy) {
 	tree, ends := p.policy.NeedsTree(), p.policy.Backfill.DefaultDuration
 	p.policy = policy
-	p.pending = nil
-	clear(p.askings)
+	p.pending, p.lasting = nil, nil
+	p.forgetAskings()
 	if p.tree != nil && ends != policy.Backfill.DefaultDuration {
 		for node := range p.held {
 			p.setEnding(int32(node))
@@ -160,7 +160,7 @@ func (p *Prepared) putPolicy(policy Policy) {
 
 // reopenAccounts makes the accounts again for other queues.
 func (p *Prepared) reopenAccounts() {
-	p.pending = nil
+	p.pending, p.lasting = nil, nil
 	p.openAccounts()
 	for node := range p.held {
 		p.account(int32(node), p.held[node])

@@ -58,10 +58,10 @@ type cycle struct {
 	takers   []taker
 	truthful bool
 	claims   map[possibleKey]claim
-	// epoch grows whenever something is taken or kept; waits are the answers
-	// given since to gangs that did not fit.
+	// epoch grows whenever something is taken or kept, in all decisions; waits are the
+	// answers given since to gangs that did not fit.
 	epoch int
-	waits map[possibleKey]waitAnswer
+	waits map[possibleKey]*answered
 	// shares are the answers given since to single members that share a claim.
 	shares map[possibleKey]sharedWait
 	// hopes are the gangs that could be placed later.
@@ -119,6 +119,11 @@ type cycle struct {
 	early map[jobKey][]string
 	// stands is how jobs stand in an order in which more than age counts.
 	stands *standings
+	// lasts: the order is the one that is kept. Then through is who goes before all others
+	// of his priority, nil for nobody, and throughWhy why.
+	lasts      bool
+	through    *queue.Place
+	throughWhy string
 	// promises are those that are made, or cannot be kept any more.
 	promises []model.Promise
 	// seats are the places kept for gangs that come back to theirs, and spares the
@@ -155,6 +160,26 @@ type waitAnswer struct {
 	beside string
 	// late is the same for those who keep later what they are to keep; nil: nobody has.
 	late *toldLate
+}
+
+// answered is what gangs alike were answered last. It is kept from one decision to the
+// next for those who ask again, though nothing that it says holds then.
+type answered struct {
+	waitAnswer
+	// failed is the shortest run time with which they could not borrow what others have
+	// reserved, in one cycle. What is free only becomes less in it.
+	failed   time.Duration
+	failedIn uint32
+}
+
+// answersTo is where gangs alike find what they were answered.
+func (c *cycle) answersTo(key possibleKey) *answered {
+	a := c.waits[key]
+	if a == nil {
+		a = new(answered)
+		c.waits[key] = a
+	}
+	return a
 }
 
 // sharedWait is what single members were told that wait for a node together.
@@ -323,7 +348,7 @@ func (c *cycle) placeAmong(g *gang) (place.Result, bool) {
 func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 	key, plain := keyOfGang(g)
 	if plain {
-		if a, asked := c.waits[key]; asked && a.epoch == c.epoch {
+		if a := c.waits[key]; a != nil && a.epoch == c.epoch {
 			return place.Result{}, false
 		}
 		if _, known := c.possible[g.told(key)]; known && g.exact() {
@@ -335,7 +360,7 @@ func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
 	}
 	result, ok := c.views[viewNow].Place(g.unit)
 	if !ok && plain {
-		c.waits[key] = waitAnswer{epoch: c.epoch}
+		c.answersTo(key).waitAnswer = waitAnswer{epoch: c.epoch}
 	}
 	return result, ok
 }

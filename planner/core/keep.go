@@ -26,7 +26,7 @@ func (p *Prepared) relist(old, now []*model.Job) {
 		delete(p.askings, j)
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
-		p.pending, p.aged, p.agedOf, p.some, p.shapes, p.timed = nil, nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
+		p.pending, p.lasting, p.aged, p.agedOf, p.some, p.shapes, p.timed = nil, nil, nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
 		return
 	}
 	if p.timed >= 0 {
@@ -54,6 +54,7 @@ func (p *Prepared) relist(old, now []*model.Job) {
 	if p.aged != nil {
 		for _, j := range old {
 			if a := p.agedOf[j]; a != nil {
+				p.lasting.drop(a)
 				p.aged = without(p.aged, a, compareAged)
 				delete(p.agedOf, j)
 			}
@@ -61,6 +62,7 @@ func (p *Prepared) relist(old, now []*model.Job) {
 		for _, j := range now {
 			a := &agedJob{job: j}
 			p.aged, p.agedOf[j] = with(p.aged, a, compareAged), a
+			p.lasting.put(a)
 		}
 	}
 	for k, jobs := range p.some {
@@ -88,6 +90,9 @@ const (
 	someResized
 	// someReplaced: those that were stopped because of the nodes of some members.
 	someReplaced
+	// somePassing: those whose place in the order may be another one as time passes,
+	// or that wait with something in place.
+	somePassing
 	// someBare: those with members that need no GPU.
 	someBare
 	someCount
@@ -97,6 +102,9 @@ var someKinds = [someCount]func(*model.Job) bool{
 	someGave:     func(j *model.Job) bool { return len(j.Preempted) > 0 },
 	someResized:  func(j *model.Job) bool { return len(j.Resized) > 0 },
 	someReplaced: func(j *model.Job) bool { return j.Replace != nil },
+	somePassing: func(j *model.Job) bool {
+		return !j.Deadline.IsZero() || waits(j) && (j.State != model.StateQueued || gangOf(j) != model.GangJob || j.Hold != "")
+	},
 	someBare: func(j *model.Job) bool {
 		return slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return askedGPUs(&g) == 0 })
 	},

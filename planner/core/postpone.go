@@ -38,13 +38,12 @@ func (c *cycle) mayPostpone() bool {
 
 // postponeToo does so for a gang that is told the same as one alike before it.
 // Whether it is to keep something depends on what those before it do.
-func (c *cycle) postponeToo(j *model.Job, g *gang, key possibleKey, told waitAnswer) {
+func (c *cycle) postponeToo(j *model.Job, g *gang, key possibleKey, told *answered) {
 	if !told.wait.postponed && len(c.postponed) == 0 {
 		return
 	}
 	if told.late == nil {
 		told.late = &toldLate{why: c.possibility(g), plain: true, key: key, wait: told.wait}
-		c.waits[key] = told
 	}
 	if told.late.why.code == "" {
 		c.postponed = append(c.postponed, postponed{j, g, told.late})
@@ -64,6 +63,7 @@ func (c *cycle) catchUp(n int) {
 // explain and foretell do.
 func (c *cycle) keepLate(p *postponed) {
 	c.late++
+	p.gang.outlook = nil // it may have had one in another decision
 	held := c.explainLate(p)
 	o := p.gang.outlook
 	if o == nil {
@@ -77,7 +77,7 @@ func (c *cycle) keepLate(p *postponed) {
 // explainLate returns the nodes that it keeps. One alike may have kept nothing a
 // moment ago, or enough for both.
 func (c *cycle) explainLate(p *postponed) []string {
-	if a := c.waits[p.key]; p.plain && a.known && a.epoch == c.epoch && !a.wait.postponed {
+	if a := c.waits[p.key]; p.plain && a != nil && a.known && a.epoch == c.epoch && !a.wait.postponed {
 		return nil
 	}
 	if p.plain {
@@ -92,7 +92,7 @@ func (c *cycle) explainLate(p *postponed) []string {
 	switch {
 	case !p.plain:
 	case held == nil:
-		c.waits[p.key] = answer
+		c.answersTo(p.key).waitAnswer = answer
 	case epoch == c.epoch:
 		c.shares[p.key] = sharedWait{answer, c.claims[p.key].node}
 	}

@@ -95,6 +95,8 @@ type Prepared struct {
 	// aged are all jobs by age, agedOf the same by job; nil: to be made again.
 	aged   []*agedJob
 	agedOf map[*model.Job]*agedJob
+	// lasting is the order of those who wait, where it is kept; nil where it is not.
+	lasting *lasting
 	// said is what disciplines have said of jobs.
 	said map[*model.Job]queue.Said
 	// askings are what jobs ask for that wait, as far as it was found out.
@@ -198,10 +200,11 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed, p.turned = make([]bool, n), 0, -1, make([]uint32, n)
 	p.openAccounts()
-	p.allocsOf, p.pending, p.aged, p.agedOf, p.possible = nil, nil, nil, nil, map[toldKey]possibility{}
+	p.allocsOf, p.pending, p.lasting, p.aged, p.agedOf, p.possible = nil, nil, nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil
 	p.said, p.askings, p.refusals = map[*model.Job]queue.Said{}, map[*model.Job]*request{}, map[possibleKey]int{}
+	p.forgetAskings()
 	for a := range allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)
@@ -273,7 +276,10 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 
 func (c *cycle) decide() *model.Plan {
 	list := c.Prepared.queue()
-	plan := &model.Plan{Decisions: make([]model.Decision, 0, len(list))}
+	plan := &model.Plan{Decisions: []model.Decision{}}
+	if !c.terse {
+		plan.Decisions = slices.Grow(plan.Decisions, len(list))
+	}
 	c.keepBought()
 	c.keepPlaces()
 	c.stand()

@@ -13,8 +13,12 @@ type scratch struct {
 	nodes  []int32
 	byNode []int32
 	claims map[possibleKey]claim
-	waits  map[possibleKey]waitAnswer
+	waits  map[possibleKey]*answered
 	shares map[possibleKey]sharedWait
+	// epoch is that of the last decision, order and inLine memory for those who wait.
+	epoch  int
+	order  []*model.Job
+	inLine []*waiter
 	hopes  map[toldKey]possibility
 	given  []given
 	// givenOn are indexes in given, by node.
@@ -39,6 +43,10 @@ type scratch struct {
 	ahead *ahead
 }
 
+// maxAnswers is for how many kinds of gangs it is kept where they find what they were
+// answered.
+const maxAnswers = 4096
+
 // counts is a number for each of n nodes, all 0. Whoever changes one sets it
 // back.
 func (s *scratch) counts(n int) []int32 {
@@ -51,13 +59,13 @@ func (s *scratch) counts(n int) []int32 {
 // lend gives a decision what it may use.
 func (s *scratch) lend(c *cycle) {
 	if s.claims == nil {
-		s.claims, s.waits, s.shares = map[possibleKey]claim{}, map[possibleKey]waitAnswer{}, map[possibleKey]sharedWait{}
+		s.claims, s.waits, s.shares = map[possibleKey]claim{}, map[possibleKey]*answered{}, map[possibleKey]sharedWait{}
 		s.hopes, s.givenTo, s.found = map[toldKey]possibility{}, map[jobKey]bool{}, map[runKey]*yielder{}
 	}
 	if n := len(c.tree.Nodes); len(s.givenOn) != n {
 		s.givenOn = make([][]int, n)
 	}
-	c.claims, c.waits, c.shares, c.hopes = s.claims, s.waits, s.shares, s.hopes
+	c.claims, c.waits, c.shares, c.hopes, c.epoch = s.claims, s.waits, s.shares, s.hopes, s.epoch+1
 	c.given, c.givenOn, c.givenTo, c.postponed = s.given[:0], s.givenOn, s.givenTo, s.postponed[:0]
 }
 
@@ -72,10 +80,12 @@ func (s *scratch) takeBack(c *cycle) {
 		s.yielders = c.yield.gangs[:0]
 		s.running, s.holds, s.members = cleared(s.running), cleared(s.holds), cleared(s.members)
 	}
+	if s.epoch = c.epoch; len(s.waits) > maxAnswers {
+		c.forgetAskings()
+	}
 	clear(s.entries)
 	clear(s.stands.list)
 	clear(s.claims)
-	clear(s.waits)
 	clear(s.shares)
 	clear(s.hopes)
 	clear(s.givenTo)

@@ -30,12 +30,15 @@ func (c *cycle) stand() {
 	if c.past == nil {
 		c.past = queue.NewPast(c.demands)
 	}
+	if c.standLasting() {
+		return
+	}
 	s := queue.Situation{Now: c.now, Past: c.past, Said: c.said, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs)), Memory: c.scratch.stands.list}
 	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
 	s.CanRun, s.FitsWithout = c.canRun, c.fitsWithout
 	for _, a := range c.byAge() {
 		a.stands = -1
-		if s.Jobs = append(s.Jobs, *c.lasting(a)); c.complete(&s.Jobs[len(s.Jobs)-1]) {
+		if s.Jobs = append(s.Jobs, *c.lastingOf(a)); c.complete(&s.Jobs[len(s.Jobs)-1]) {
 			a.stands = len(s.Jobs) - 1
 		} else {
 			s.Jobs = s.Jobs[:len(s.Jobs)-1]
@@ -104,8 +107,8 @@ func (p *Prepared) byAge() []*agedJob {
 	return p.aged
 }
 
-// lasting is what a discipline sees of a job, but for what the time changes.
-func (c *cycle) lasting(a *agedJob) *queue.Entry {
+// lastingOf is what a discipline sees of a job, but for what the time changes.
+func (c *cycle) lastingOf(a *agedJob) *queue.Entry {
 	if a.entry != nil {
 		return a.entry
 	}
@@ -230,6 +233,9 @@ func (c *cycle) times(e *queue.Entry) {
 // inOrder brings jobs into the order of their standings; those that stand alike
 // keep theirs.
 func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
+	if c.lasts {
+		return c.lastingOrder()
+	}
 	if c.stands == nil {
 		return jobs
 	}
@@ -271,6 +277,9 @@ func (c *cycle) targetMembers(j *model.Job) int {
 // tellStanding adds to a decision how its job stands.
 func (c *cycle) tellStanding(j *model.Job, d *model.Decision) {
 	standing := *c.standing(j)
+	if c.lasts && d.Action == model.ActionAdmit {
+		standing = c.lastingStanding(j)
+	}
 	if c.policy.Interactive.Is(j) {
 		standing.Why = "interactive, so it goes first"
 	}

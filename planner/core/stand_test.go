@@ -52,7 +52,7 @@ func TestEntries(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := &cycle{Prepared: new(Prepared), now: testNow}
-			got := *c.lasting(&agedJob{job: &tt.job})
+			got := *c.lastingOf(&agedJob{job: &tt.job})
 			if ok := c.complete(&got); ok == tt.wantNone {
 				t.Fatalf("counts: %t", ok)
 			}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // cluster is played in time, with looks in between, and each plan is compared with one on
 // the whole snapshot.
 func TestPlansThatStartNobodyStandStill(t *testing.T) {
-	still, woken := 0, 0
+	still, woken, lasts, through := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		policy := Policy{Order: rapid.SampledFrom([]string{queue.OrderCaravan, queue.OrderCaravan, queue.OrderBackfill, queue.OrderSJF, queue.OrderLAS, queue.OrderFTF, queue.OrderDeadline}).Draw(t, "order"), Forecasts: 1}
 		policy.Backfill.Mode = rapid.SampledFrom([]string{queue.BackfillEasy, queue.BackfillConservative, queue.BackfillConservative}).Draw(t, "mode")
@@ -26,13 +27,21 @@ func TestPlansThatStartNobodyStandStill(t *testing.T) {
 		p := anyTheatre(t, policy, rapid.IntRange(0, 3).Draw(t, "right") > 0)
 		late := anyTheatre(t, policy, false).s.Jobs
 		p.s.Jobs = append(p.s.Jobs, more(t, p, policy)...)
+		due, priorities := rapid.Bool().Draw(t, "some are due"), rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "priorities")
 		shapes := rapid.SampledFrom([]int{1, 2, len(p.s.Jobs)}).Draw(t, "shapes")
 		for i := range p.s.Jobs {
 			like := p.s.Jobs[i%min(shapes, len(p.s.Jobs))]
 			p.s.Jobs[i].Groups, p.s.Jobs[i].Topology = like.Groups, like.Topology
-			if rapid.IntRange(0, 9).Draw(t, "due") == 0 {
+			if due && rapid.IntRange(0, 9).Draw(t, "due") == 0 {
 				p.s.Jobs[i].Deadline = p.s.Now.Add(30 * time.Hour)
 			}
+			p.s.Jobs[i].Priority = 10 * rapid.IntRange(0, priorities).Draw(t, "priority")
+		}
+		past := func() {
+			p.s.History.Demands = rapid.SliceOfN(rapid.SampledFrom([]float64{3600, 7200, 30000, 1e5, 1e6}), 10, 12).Draw(t, "past")
+		}
+		if rapid.IntRange(0, 2).Draw(t, "known past") > 0 {
+			past()
 		}
 		was := copyOf(p.s)
 		kept, err := Prepare(was, policy)
@@ -50,8 +59,16 @@ func TestPlansThatStartNobodyStandStill(t *testing.T) {
 			}
 			was = copyOf(p.s)
 			got, want := kept.Decide(p.s.Now), mustDecide(t, was, policy)
-			if len(got.Decisions) < len(want.Decisions) {
+			if len(got.Decisions) == 0 && len(want.Decisions) > 0 {
 				still++
+			}
+			if kept.lasting != nil {
+				lasts++
+				for _, d := range want.Decisions {
+					if strings.Contains(d.Detail.Standing, "so none passes it now") {
+						through++
+					}
+				}
 			}
 			starts := startsOf(want)
 			if diff := cmp.Diff(starts, startsOf(got)); diff != "" {
@@ -66,6 +83,9 @@ func TestPlansThatStartNobodyStandStill(t *testing.T) {
 				p.s.Jobs = append(p.s.Jobs, j)
 				p.really[j.ID] = j.Duration
 			}
+			if len(p.s.History.Demands) > 0 && rapid.IntRange(0, 3).Draw(t, "more has ended") == 0 {
+				past()
+			}
 			now := p.s.Now
 			for nobody := look() == 0; nobody && rapid.IntRange(0, 5).Draw(t, "another look") > 0; {
 				p.s.Now = p.s.Now.Add(time.Duration(rapid.IntRange(1, 300).Draw(t, "minutes")) * time.Minute)
@@ -78,9 +98,9 @@ func TestPlansThatStartNobodyStandStill(t *testing.T) {
 		}
 		p.play(t)
 	})
-	t.Logf("%d plans were not looked into again; %d times somebody starts though only time has passed", still, woken)
-	if still == 0 {
-		t.Error("want some that are not looked into again")
+	t.Logf("%d plans were not looked into again; %d times somebody starts though only time has passed; %d were made in an order that was kept, %d with somebody let through", still, woken, lasts, through)
+	if still == 0 || lasts == 0 || through == 0 {
+		t.Error("want some that are not looked into again, and some in an order that is kept, and let through")
 	}
 }
 
@@ -136,7 +156,8 @@ func TestWhatStandsStillByHand(t *testing.T) {
 	}
 }
 
-// startsOf are the members that a plan places, by job.
+// startsOf are the members that a plan places, by job, and what is said of its place in
+// the order.
 func startsOf(plan *model.Plan) map[string][]string {
 	out := map[string][]string{}
 	for i := range plan.Decisions {
@@ -147,6 +168,7 @@ func startsOf(plan *model.Plan) map[string][]string {
 		for _, m := range d.Members {
 			out[d.Job] = append(out[d.Job], fmt.Sprint(m.Group, m.Index, m.Node, m.GPUs))
 		}
+		out[d.Job] = append(out[d.Job], d.Detail.Standing)
 	}
 	return out
 }

@@ -34,8 +34,9 @@ type turn struct {
 func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	if c.ledger == nil {
 		var t turn
-		for _, j := range jobs {
-			if c.waitsBehind(j, plan) || c.waitsLike(j, plan) {
+		again := c.postponing && !c.policy.Strict
+		for i, j := range jobs {
+			if again && c.waitsLike(j, c.askingOf(i, j)) || c.waitsBehind(j, plan) {
 				continue
 			}
 			c.begin(&t, j)

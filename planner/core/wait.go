@@ -85,7 +85,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
 	plain = plain && !c.mayPreempt(j, g) && !c.triesShort(j, g)
 	beside := c.notBefore(g)
-	if a := c.waits[key]; plain && a.known && a.epoch == c.epoch && a.beside == beside {
+	if a := c.waits[key]; plain && a != nil && a.known && a.epoch == c.epoch && a.beside == beside {
 		c.postponeToo(j, g, key, a)
 		return a.wait
 	}
@@ -105,7 +105,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	case !plain:
 	case w.postponed && alone: // those behind it are told that somebody is ahead
 	case w.detail.Held == nil:
-		c.waits[key] = waitAnswer{epoch: c.epoch, known: true, wait: w, beside: beside}
+		c.answersTo(key).waitAnswer = waitAnswer{epoch: c.epoch, known: true, wait: w, beside: beside}
 	case epoch == c.epoch: // it shares what is kept already
 		c.shares[key] = sharedWait{waitAnswer{epoch: epoch, known: true, wait: w}, c.claims[key].node}
 	}

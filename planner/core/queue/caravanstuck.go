@@ -148,12 +148,21 @@ func (c *caravan) letThrough(s *Situation, out []Standing) {
 // letOneThrough puts a job before short ones, if no others are in its way.
 func (c *caravan) letOneThrough(s *Situation, out []Standing, i int, after time.Duration) bool {
 	e, st := &s.Jobs[i], &out[i]
-	if !s.fitsWithout(e.Job, c.shortOnes(s, out, e.Priority)) {
+	if !c.onlyShortInWay(s, out, e.Job, e.Priority) {
 		return false
 	}
 	c.putFirst(e, s, st)
-	st.Why += fmt.Sprintf("; it has waited for more than %s and only short jobs are in its way, so none passes it now", after)
+	st.Why += passedByNone(after)
 	return true
+}
+
+// onlyShortInWay reports whether a job of a priority would have a place but for short ones.
+func (c *caravan) onlyShortInWay(s *Situation, out []Standing, j *model.Job, priority int) bool {
+	return s.fitsWithout(j, c.shortOnes(s, out, priority))
+}
+
+func passedByNone(after time.Duration) string {
+	return fmt.Sprintf("; it has waited for more than %s and only short jobs are in its way, so none passes it now", after)
 }
 
 func isShort(st *Standing) bool {
