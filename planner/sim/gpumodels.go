@@ -29,6 +29,12 @@ func modelNames(driver string) []string {
 	return out
 }
 
+// folded is a name as it is compared: Slurm has nvidia_h100_80gb_hbm3 for the driver's
+// NVIDIA H100 80GB HBM3.
+func folded(name string) string { return folds.Replace(strings.ToLower(name)) }
+
+var folds = strings.NewReplacer(" ", "_", "-", "_")
+
 // ModelsOf are the names of a node's GPU model; nil: it is not known.
 func (c *Cluster) ModelsOf(node int) []string {
 	if !c.named || len(c.Nodes[node].GPUs) == 0 {
@@ -62,7 +68,7 @@ func (c *Cluster) FitModels(jobs []trace.Job) (out []trace.Job, f Fitting) {
 	byName, all := map[string]string{}, map[string]bool{}
 	for i := range c.Nodes {
 		for _, name := range c.ModelsOf(i) {
-			byName[name] = c.Nodes[i].GPUs[0].Model
+			byName[folded(name)] = c.Nodes[i].GPUs[0].Model
 			all[c.Nodes[i].GPUs[0].Model] = true
 		}
 	}
@@ -104,7 +110,7 @@ func fitting(named string, byName map[string]string, models, lacks map[string]bo
 	var list []string
 	all = true
 	for name := range strings.SplitSeq(named, "|") {
-		driver, there := byName[name]
+		driver, there := byName[folded(name)]
 		if !there {
 			lacks[name], all = true, false
 		} else if !slices.Contains(list, driver) {

@@ -85,6 +85,7 @@ func TestFitModels(t *testing.T) {
 	}{
 		"names of a file":         {mixed(t, ""), "T4 H100 T4|H100 -", "Tesla_T4 NVIDIA_H100_80GB_HBM3 - -", Fitting{Named: 3}},
 		"names of the driver":     {mixed(t, ""), "Tesla_T4", "Tesla_T4", Fitting{Named: 1}},
+		"as Slurm writes them":    {mixed(t, ""), "h100 tesla-t4 Nvidia_H100_80gb-hbm3", "NVIDIA_H100_80GB_HBM3 Tesla_T4 NVIDIA_H100_80GB_HBM3", Fitting{Named: 3}},
 		"some that it lacks":      {mixed(t, ""), "A10|T4 P100 - G2|P100", "Tesla_T4 -", Fitting{Named: 3, Lacking: 3, Without: 2, First: "1", Models: []string{"A10", "G2", "P100"}}},
 		"one that is meant twice": {mixed(t, ""), "T4|T4|Tesla_T4", "Tesla_T4", Fitting{Named: 1}},
 		"no models known":         {regular, "T4 H100 -", "- - -", Fitting{Named: 2, Ignored: true}},

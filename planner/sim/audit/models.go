@@ -20,7 +20,18 @@ func (c *checker) onModels(j *tracked, gpus []int) {
 
 // goesBy reports whether a node's model has one of some names.
 func goesBy(n *Node, names string) bool {
-	return slices.ContainsFunc(strings.Split(names, "|"), func(name string) bool { return slices.Contains(n.Models, name) })
+	return slices.ContainsFunc(strings.Split(names, "|"), func(name string) bool {
+		return slices.ContainsFunc(n.Models, func(m string) bool { return alike(m, name) })
+	})
+}
+
+// alike reports whether two names are the same but for their case, and for what stands
+// between their words.
+func alike(a, b string) bool {
+	words := func(name string) []string {
+		return strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune(" -_", r) })
+	}
+	return slices.EqualFunc(words(a), words(b), strings.EqualFold)
 }
 
 // couldOnModels is couldJob of one that may run on some models: its gang is of one of

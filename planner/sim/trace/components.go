@@ -60,6 +60,9 @@ func (c *components) add(j Job, line int) error {
 		c.job, c.line = j, line
 	} else {
 		c.job.GPUs += j.GPUs
+		if c.job.GPUModels != j.GPUModels { // a gang is of one model
+			c.job.GPUModels = ""
+		}
 		c.job.Submit, c.job.Duration = min(c.job.Submit, j.Submit), max(c.job.Duration, j.Duration)
 	}
 	if j.Share > 0 || j.Profile != "" {

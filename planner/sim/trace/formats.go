@@ -108,7 +108,9 @@ func (sacct) columns() []string { return []string{"JobID", "Submit"} }
 // instead is what may stand in the place of a column.
 func (sacct) instead() map[string]string { return map[string]string{"JobID": "JobIDRaw"} }
 
-func (sacct) named() named { return named{submit: "Submit", duration: "Elapsed", gpus: "AllocTRES"} }
+func (sacct) named() named {
+	return named{submit: "Submit", duration: "Elapsed", gpus: "AllocTRES", models: "ReqTRES"}
+}
 
 func (p sacct) job(r *row) (Job, error) {
 	id := strings.Clone(first(r, "JobID", "JobIDRaw"))
@@ -120,6 +122,9 @@ func (p sacct) job(r *row) (Job, error) {
 	if err := gpus.ask(&j, p.shards); err != nil {
 		return j, err
 	}
+	// What it was given says nothing of what else it could have run on.
+	wish := readTRES(first(r, "ReqTRES", "ReqGRES"))
+	j.GPUModels = strings.Clone(wish.models)
 	var faults []error
 	var known bool
 	if j.Submit, known = slurmTime(r.text("Submit")); !known {

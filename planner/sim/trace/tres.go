@@ -18,6 +18,8 @@ type tres struct {
 	// profile is the last of them.
 	instances int
 	profile   string
+	// models are the types of those that are no instances, with a | between them.
+	models string
 	// shards and mps are parts of GPUs, in units that the site has chosen.
 	shards, mps int
 }
@@ -48,6 +50,8 @@ func readTRES(text string) (t tres) {
 			t.typed += n
 			if m := instance.FindStringSubmatch(strings.ToLower(typ)); m != nil && n > 0 {
 				t.instances, t.profile = t.instances+n, m[1]
+			} else if n > 0 {
+				t.models = strings.TrimPrefix(t.models+"|"+typ, "|")
 			}
 		case name == "shard" && typ == "":
 			t.shards = n

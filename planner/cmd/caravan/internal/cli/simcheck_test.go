@@ -204,3 +204,29 @@ func TestEventsWithoutRoom(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
 }
+
+// A trace whose times are hardly those of a cluster is played, and it is said wherever the
+// result is.
+func TestDoubtfulTimes(t *testing.T) {
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus\na,0,500,1\nb,1000,600,1\nc,2000,700,8\n")
+	const want = "half of the jobs run for 0.6 s or less: are the trace's times in another unit? --time-unit is ms, and may be s, ms or min"
+	for unit, doubted := range map[string]bool{"ms": true, "s": false} {
+		dir := t.TempDir()
+		for _, args := range [][]string{{"simulate", "--trace", path, "--gpus", "8", "--policies", "gang", "--seeds", "1", "--report", dir}, {"trace", "describe", path}} {
+			got := newFakePlanner(t).call(nil, "", append(args, "--time-unit", unit, "--json")...)
+			if got.code != CodeOK {
+				t.Fatalf("%v: exit code %d: %s", args, got.code, got.errOut)
+			}
+			if strings.Contains(got.errOut, want) != doubted || strings.Contains(got.out, `"warnings"`) != doubted {
+				t.Errorf("%v: with --time-unit %s: want it said: %t\n%s%s", args, unit, doubted, got.errOut, got.out)
+			}
+		}
+		page, err := os.ReadFile(filepath.Join(dir, "index.html"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(page), "half of the jobs") != doubted {
+			t.Errorf("the report with --time-unit %s: want it said: %t", unit, doubted)
+		}
+	}
+}

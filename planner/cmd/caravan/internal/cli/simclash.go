@@ -110,6 +110,9 @@ func (f *auditFlags) clashes(cmd *cobra.Command) error {
 	return usageOf(err)
 }
 
+// ownTimes reports whether the times of a form of traces say their unit themselves.
+func ownTimes(format string) bool { return format == trace.FormatSacct || format == trace.FormatGavel }
+
 // clashes refuses what a form of traces has no use for.
 func (f *traceFlags) clashes() error {
 	var err error
@@ -119,7 +122,7 @@ func (f *traceFlags) clashes() error {
 	if f.shards != 0 && f.format != trace.FormatSacct {
 		err = errors.Join(err, fmt.Errorf("--shards-per-gpu beside --format %s: only the %s form has shards", f.format, trace.FormatSacct))
 	}
-	if f.unit != "s" && (f.format == trace.FormatSacct || f.format == trace.FormatGavel) {
+	if f.unit != "s" && ownTimes(f.format) {
 		err = errors.Join(err, fmt.Errorf("--time-unit %s beside --format %s, whose times say their unit themselves", f.unit, f.format))
 	}
 	return usageOf(err)

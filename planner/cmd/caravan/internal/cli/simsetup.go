@@ -18,7 +18,9 @@ type simSetup struct {
 	Trace       trace.Kept `json:"trace"`
 	GPUs        int        `json:"gpus"`
 	GPUsPerNode int        `json:"gpus_per_node"`
-	Load        float64    `json:"load"`
+	// Warnings are what makes one doubt the trace's times.
+	Warnings []string `json:"warnings,omitempty"`
+	Load     float64  `json:"load"`
 	// Factors are by what submissions were moved to reach the load, by seed.
 	Factors []float64 `json:"arrival_factors"`
 	// TooLarge counts the jobs that are larger than the cluster, by seed; FirstTooLarge
@@ -120,6 +122,9 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	}
 	for _, line := range s.omitted() {
 		add("Not played", "%s", line)
+	}
+	for _, line := range s.Warnings {
+		add("Warning", "%s", line)
 	}
 	if s.GPUModels != nil && s.GPUModels.Ignored {
 		add("GPU models", "%s", modelsSaid(s.GPUModels))

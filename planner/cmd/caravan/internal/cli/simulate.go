@@ -161,6 +161,9 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	}
 	defer a.collectSeldom(&c)()
 	out := simulated{Setup: f.setup(&c, kept)}
+	if out.Setup.Warnings, err = a.doubted(f, c.Jobs); err != nil {
+		return err
+	}
 	if err := a.prepared(cmd.Context(), &c, &out.Setup); err != nil {
 		return simulationFailed(err)
 	}
@@ -183,6 +186,17 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 		}
 	}
 	return a.printSimulated(f, &out)
+}
+
+// doubted says what makes one doubt the times of the trace.
+func (a *app) doubted(f *simFlags, jobs []trace.Job) ([]string, error) {
+	d := trace.NewDescriber()
+	for i := range jobs {
+		d.Add(&jobs[i])
+	}
+	s := d.Summary()
+	doubts := f.trace.doubts(&s)
+	return doubts, f.trace.tell(a.env, doubts)
 }
 
 // printSimulated prints what came of it.

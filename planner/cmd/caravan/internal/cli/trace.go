@@ -26,6 +26,8 @@ func (a *app) traceCommand() *cobra.Command {
 type described struct {
 	trace.Summary
 	Read trace.Report `json:"read"`
+	// Warnings are what makes one doubt its times.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (a *app) traceDescribe() *cobra.Command {
@@ -43,7 +45,11 @@ func (a *app) traceDescribe() *cobra.Command {
 				return err
 			}
 			s := d.Summary()
-			return a.print(described{s, rep}, func(w io.Writer, style render.Style) error { return render.Trace(w, style, s, rep) })
+			doubts := f.doubts(&s)
+			if err := f.tell(a.env, doubts); err != nil {
+				return err
+			}
+			return a.print(described{s, rep, doubts}, func(w io.Writer, style render.Style) error { return render.Trace(w, style, s, rep) })
 		},
 	}
 	f.addFormat(cmd)

@@ -129,6 +129,20 @@ func keptSaid(kept *trace.Kept) []string {
 	return lines
 }
 
+// doubts are what of the trace's times makes one think that they are in another unit, and
+// which flag says it.
+func (f *traceFlags) doubts(s *trace.Summary) (lines []string) {
+	for _, line := range s.Doubts() {
+		if ownTimes(f.format) {
+			line += ": are the trace's times what they are to be?"
+		} else {
+			line += fmt.Sprintf(": are the trace's times in another unit? --time-unit is %s, and may be s, ms or min", f.unit)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
 // tell says something of the trace's file.
 func (f *traceFlags) tell(env Env, lines []string) error {
 	for _, line := range lines {
