@@ -17,6 +17,7 @@ type fileBurst struct {
 	Wait            *fileWaits `hcl:"wait,block"`
 	Margin          *string    `hcl:"margin,optional"`
 	Safety          *float64   `hcl:"safety,optional"`
+	Hope            *float64   `hcl:"hope,optional"`
 	Ahead           *string    `hcl:"ahead,optional"`
 	Restart         *string    `hcl:"restart,optional"`
 	Idle            *string    `hcl:"idle,optional"`
@@ -54,6 +55,7 @@ func (l *loader) mergeBurst(c *Config, f *fileBurst) {
 		}
 		l.duration(&p.Margin, f.Margin, "burst.margin")
 		set(&p.Safety, f.Safety)
+		set(&p.Hope, f.Hope)
 		l.duration(&p.Ahead, f.Ahead, "burst.ahead")
 		l.duration(&p.Restart, f.Restart, "burst.restart")
 		l.duration(&p.Idle, f.Idle, "burst.idle")

@@ -61,6 +61,7 @@ burst {
   default            = "allow"
   margin             = "20m"
   safety             = 1.5
+  hope               = 0.75
   max_nodes          = 7
   max_price_per_hour = 300
   carbon_price       = 0.1
@@ -76,7 +77,7 @@ burst {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := burst.Policy{Default: "allow", Margin: 20 * time.Minute, Safety: 1.5, MaxNodes: 7, MaxPricePerHour: 300, CarbonPrice: 0.1, StayAway: true, WaitOver: 2 * time.Hour, WaitGPUs: 8, WaitPrice: 0.5}.WithDefaults()
+	want := burst.Policy{Default: "allow", Margin: 20 * time.Minute, Safety: 1.5, Hope: 0.75, MaxNodes: 7, MaxPricePerHour: 300, CarbonPrice: 0.1, StayAway: true, WaitOver: 2 * time.Hour, WaitGPUs: 8, WaitPrice: 0.5}.WithDefaults()
 	if diff := cmp.Diff(want, c.Policy.Burst); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
@@ -115,7 +116,7 @@ func TestBurstFaults(t *testing.T) {
 		"another level":    {"burst { pools = \"p.hcl\" }", strings.Replace(somePools, `"block"`, `"blok"`, 1), []string{`p.hcl:10: pool[eu].near is "blok": did you mean "block"?`}},
 		"every pool's":     {"burst { pools = \"p.hcl\" }", strings.NewReplacer(`"block"`, `"blok"`, "rack =", "rak =", "quota         = 4", "quota = 0").Replace(somePools), []string{`p.hcl:10: pool[eu].near is "blok"`, `p.hcl:11: pool[eu].levels is "rak": did you mean "rack"?`, "pool[eu].quota is 0"}},
 		"a rule of none":   {"burst {\n pools = \"p.hcl\"\n wait { gpus = 2 }\n}", somePools, []string{"burst.wait.over"}},
-		"every fault":      {"burst {\n pools = \"p.hcl\"\n default = \"only\"\n safety = 0.5\n idle = \"soon\"\n carbon_price = -1\n}", somePools, []string{`c.hcl:3: burst.default "only": want "allow" or "never"`, "c.hcl:4: burst.safety 0.5: want 1 to 10", "burst.idle", "c.hcl:6: burst.carbon_price -1"}},
+		"every fault":      {"burst {\n pools = \"p.hcl\"\n default = \"only\"\n safety = 0.5\n hope = 2\n idle = \"soon\"\n carbon_price = -1\n}", somePools, []string{`c.hcl:3: burst.default "only": want "allow" or "never"`, "c.hcl:4: burst.safety 0.5: want 1 to 10", "c.hcl:5: burst.hope 2: want 0.01 to 1", "burst.idle", "c.hcl:7: burst.carbon_price -1"}},
 		"only the wrong":   {"burst {\n pools = \"p.hcl\"\n max_nodes = -1\n}", somePools, []string{"c.hcl:3: burst.max_nodes -1: want 0 or more"}},
 		"a queue's faults": {"queue \"a\" {\n burst = \"maybe\"\n budget = -1\n}", somePools, []string{`c.hcl:2: queue "a": burst: "maybe"`, `c.hcl:3: queue "a": budget: -1`}},
 	}

@@ -2,6 +2,7 @@ package burst
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,10 +143,34 @@ func TestChoose(t *testing.T) {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 150*m, true, 3*h, 5*h
 			}, "eu on_demand", 42, "2 × 10.00 EUR × 2h6m0s = 42.00 EUR"},
-		"too late for anything": {
+		// 6 min and 2 h · 1.1 are more than 2 h − 10 min, and so are 6 min and 2 h; with
+		// a quarter of them it is 36 min.
+		"too late by what is expected": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 2*h, true, 3*h, 5*h
-			}, "", 0, "too late for the deadline at Jan 1 02:00 UTC less 10m0s"},
+			}, "eu on_demand", 42, "that is in time for its deadline at Jan 1 02:00 UTC only if it runs for less than is expected, and 25 % of it are enough (burst.hope)"},
+		"too late by what is expected, and that counts": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd, p.Hope = true, 2*h, true, 3*h, 5*h, 1
+			}, "", 0, "it would take 2h18m0s, and 2h6m0s even if it ran for 100 % of what is expected (burst.hope), too late for the deadline at Jan 1 02:00 UTC less 10m0s"},
+		// us is cheaper, but by half past two it is through only if it runs for less.
+		"in time before what may be": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 150*m, true, 3*h, 5*h
+				o[2].Price, o[2].Boot = 2, 20*m
+			}, "eu on_demand", 42, ""},
+		"too late for anything": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 45*m, true, 3*h, 5*h
+			}, "", 0, "it would take 2h18m0s, and 36m0s even if it ran for 25 % of what is expected (burst.hope), too late for the deadline at Jan 1 00:45 UTC less 10m0s"},
+		"too late for anything, but it runs nowhere else": {
+			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline, g.Mode = true, 45*m, model.BurstOnly },
+			"eu on_demand", 42, "that is too late for its deadline at Jan 1 00:45 UTC, and it runs nowhere else"},
+		"too late for anything, and only spot": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.Mode = true, 45*m, model.BurstOnly
+				o[0].Against, o[2].Against = "quota", "quota"
+			}, "eu spot", 17.322, ""},
 		"its deadline is over": {
 			func(g *Gang, o []Offer, p *Policy) { g.HasDeadline, g.Deadline = true, -h }, "", 0, "its deadline was at Dec 31 23:00 UTC, which no price can mend"},
 		"the budget": {
@@ -313,7 +338,7 @@ func TestChooseKeepsItsWord(t *testing.T) {
 			Budget: float64(rapid.IntRange(-1, 2000).Draw(t, "budget")), BudgetOf: "b",
 		}
 		g.Total, g.Since, g.HomeEnd = g.Work, g.Waited, g.HomeStart+g.Work
-		p := Policy{WaitOver: minutes("over", 0, 600), WaitPrice: float64(rapid.IntRange(0, 5).Draw(t, "wait price"))}
+		p := Policy{Hope: rapid.SampledFrom([]float64{0, 0.2, 1}).Draw(t, "hope"), WaitOver: minutes("over", 0, 600), WaitPrice: float64(rapid.IntRange(0, 5).Draw(t, "wait price"))}
 		offers := pools()
 		for i := range offers {
 			offers[i].Cools = minutes("cools", 0, 60)
@@ -331,8 +356,10 @@ func TestChooseKeepsItsWord(t *testing.T) {
 			t.Fatalf("bought for nobody: %s", c.Why)
 		case g.Budget >= 0 && best.Cost > g.Budget:
 			t.Fatalf("costs %g of %g", best.Cost, g.Budget)
-		case g.HasDeadline && g.Deadline > 0 && best.Market == model.MarketOnDemand && best.Late > g.Deadline-full.Margin:
-			t.Fatalf("through in %s, deadline in %s", best.Late, g.Deadline)
+		case g.HasDeadline && g.Deadline > 0 && best.Market == model.MarketOnDemand && g.Mode != model.BurstOnly && best.Start+time.Duration(full.Hope*float64(best.End-best.Start)) > g.Deadline-full.Margin+time.Second:
+			t.Fatalf("through in %s, deadline in %s", best.End, g.Deadline)
+		case best.Hoped && slices.ContainsFunc(c.Offers, func(v Valued) bool { return !v.Hoped && v.Against == "" }):
+			t.Fatalf("what may be in time before what is: %+v", c.Offers)
 		case best.Cools > 0 && g.HasDeadline && g.Deadline > 0 && best.Cools+best.Late <= g.Deadline-full.Margin:
 			t.Fatalf("bought where nodes were given back, though in %s it is early enough: through in %s then, deadline in %s", best.Cools, best.Late, g.Deadline)
 		case best.Cools > 0 && (!g.HasDeadline || g.Deadline <= 0) && (g.Mode == model.BurstOnly || g.Waited+best.Cools+best.Start <= p.WaitOver):
@@ -347,9 +374,9 @@ func TestPolicyValidate(t *testing.T) {
 	if err := (Policy{}).Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
 	}
-	bad := Policy{Default: "only", WaitOver: -1, Safety: 0.5, MaxNodes: -1, WaitPrice: math.NaN(), CarbonPrice: math.Inf(1)}
+	bad := Policy{Default: "only", WaitOver: -1, Safety: 0.5, Hope: 1.5, MaxNodes: -1, WaitPrice: math.NaN(), CarbonPrice: math.Inf(1)}
 	err := bad.Validate()
-	if err == nil || strings.Count(err.Error(), "\n") != 5 {
-		t.Errorf("want six faults: %v", err)
+	if err == nil || strings.Count(err.Error(), "\n") != 6 {
+		t.Errorf("want seven faults: %v", err)
 	}
 }

@@ -74,10 +74,13 @@ type Offer struct {
 type Valued struct {
 	Offer
 	// Start and End are when the gang starts, and is through as expected; Late is
-	// when it is through at the latest that is reckoned with.
-	Start, End, Late time.Duration
-	Cost, Carbon     float64
-	Against          string
+	// when it is through at the latest that is reckoned with, and Early if it takes
+	// as little as is hoped for where that is too late.
+	Start, End, Late, Early time.Duration
+	// Hoped: it is in time, if at all, only if the gang runs for less than that.
+	Hoped        bool
+	Cost, Carbon float64
+	Against      string
 }
 
 // Choice is what is done for a gang.
@@ -128,7 +131,7 @@ func Choose(g Gang, offers []Offer, p Policy) Choice {
 		c.Why = fmt.Sprintf("%s, but nothing can be bought: %s", why, against(c.Offers))
 		return c
 	}
-	c.Buy, c.Why = true, fmt.Sprintf("%s; %s", why, best.text(&g))
+	c.Buy, c.Why = true, fmt.Sprintf("%s; %s%s", why, best.text(&g), best.hope(&g, &p))
 	if best.Shares != "" {
 		c.Buy = false
 	}
@@ -144,7 +147,8 @@ func value(g *Gang, o *Offer, p *Policy) Valued {
 		took = Expected(work, g.Checkpoint, p.Restart+o.Boot, o.Lifetime, o.Nodes)
 	}
 	v.Start = plus(o.Boot, o.Transfer)
-	v.End, v.Late = plus(v.Start, took), plus(v.Start, scale(took, p.Safety))
+	v.End, v.Late, v.Early = plus(v.Start, took), plus(v.Start, scale(took, p.Safety)), plus(v.Start, scale(took, p.Hope))
+	v.Hoped = g.urgent() && o.Market == model.MarketOnDemand && v.Late > g.Deadline-p.Margin
 	there := v.End
 	if o.Shares != "" {
 		there = took // before that they are paid for anyway
@@ -222,7 +226,7 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 	progress := Progress{Total: g.Total, Left: scale(g.Work, p.Safety/v.Speed), Since: g.Since, Rest: g.Deadline - p.Margin, Change: plus(v.Start, p.Restart)}
 	even := progress
 	even.Left = g.Work // as it is expected, since all of it is
-	urgent := g.urgent()
+	urgent, only := g.urgent(), g.Mode == model.BurstOnly
 	switch {
 	case v.Against != "":
 	case v.Cools > 0 && p.hasTime(g, v, v.Cools):
@@ -231,19 +235,21 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 		v.Against = "spot nodes would be taken away faster than it works; let it make checkpoints (caravan_checkpoint)"
 	case g.Budget >= 0 && v.Cost > g.Budget:
 		v.Against = fmt.Sprintf("it costs %s, and %s has %s left", money(v.Cost, g.Currency), g.BudgetOf, money(g.Budget, g.Currency))
-	case urgent && v.Market == model.MarketOnDemand && v.Late > g.Deadline-p.Margin:
-		v.Against = fmt.Sprintf("it would take %s, too late for the deadline at %s less %s", span(v.Late), g.at(g.Deadline), span(p.Margin))
+	case v.Hoped && !only && v.Early > g.Deadline-p.Margin:
+		v.Against = fmt.Sprintf("it would take %s, and %s even if it ran for %.0f %% of what is expected (burst.hope), too late for the deadline at %s less %s",
+			span(v.Late), span(v.Early), 100*p.Hope, g.at(g.Deadline), span(p.Margin))
+	case only && !stays(all): // it takes what there is, in time or not
 	case urgent && v.Market == model.MarketSpot && !stays(all) && v.Late > g.Deadline-p.Margin:
 		v.Against = fmt.Sprintf("it would take %s, too late for the deadline at %s", span(v.Late), g.at(g.Deadline))
 	case urgent && v.Market == model.MarketSpot && progress.MustStay():
 		v.Against = fmt.Sprintf("with %s of work left and %s to change nodes there is no time for nodes that may be taken away", span(progress.Left), span(progress.Change))
-	case urgent && g.Mode != model.BurstOnly && v.Market == model.MarketOnDemand && spotAway && v.Shares == "" && !progress.MustStay() && !even.Behind():
+	case urgent && !only && v.Market == model.MarketOnDemand && spotAway && v.Shares == "" && !progress.MustStay() && !even.Behind():
 		v.Against = fmt.Sprintf("spot nodes may come back, and it is not behind: %s of %s are done", span(g.Total-g.Work), span(g.Total))
-	case g.HomeKnown && g.Mode != model.BurstOnly && v.End >= g.HomeEnd && (!p.overdue(g) || p.WaitPrice > 0):
+	case g.HomeKnown && !only && v.End >= g.HomeEnd && (!p.overdue(g) || p.WaitPrice > 0):
 		v.Against = fmt.Sprintf("it would take %s, and here it is through at %s", span(v.End), g.at(g.HomeEnd))
-	case !urgent && p.WaitOver > 0 && v.Shares != "" && g.Mode != model.BurstOnly && plus(g.Waited, v.Start) > p.mayWait(g) && surer(g, v, all):
+	case !urgent && p.WaitOver > 0 && v.Shares != "" && !only && plus(g.Waited, v.Start) > p.mayWait(g) && surer(g, v, all):
 		v.Against = fmt.Sprintf("it can have them in %s, others are there sooner or more surely, and with %s it may wait for %s", span(v.Start), gpus(g.GPUs), span(p.mayWait(g)))
-	case !urgent && p.WaitPrice > 0 && g.HomeKnown && g.Mode != model.BurstOnly:
+	case !urgent && p.WaitPrice > 0 && g.HomeKnown && !only:
 		hours := (g.HomeEnd - v.End).Hours() * float64(g.GPUs)
 		if each := v.Cost / hours; each > p.WaitPrice {
 			v.Against = fmt.Sprintf("it costs %s for each GPU and hour sooner, more than %s", money(each, g.Currency), money(p.WaitPrice, g.Currency))
@@ -256,11 +262,18 @@ func stays(all []Valued) bool {
 	return slices.ContainsFunc(all, func(v Valued) bool { return v.Market == model.MarketOnDemand && v.Offer.Against == "" })
 }
 
-// rank puts the cheapest offers first that nothing speaks against.
+// rank puts the cheapest offers first that nothing speaks against, and those that are
+// in time before others.
 func (c *Choice) rank(p *Policy) {
 	slices.SortStableFunc(c.Offers, func(a, b Valued) int {
 		free := func(v Valued) int { return min(len(v.Against), 1) }
-		return cmp.Or(cmp.Compare(free(a), free(b)), cmp.Compare(a.Cost+a.Carbon*p.CarbonPrice, b.Cost+b.Carbon*p.CarbonPrice), cmp.Compare(a.End, b.End),
+		hoped := func(v Valued) int {
+			if v.Hoped {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(free(a), free(b)), cmp.Compare(hoped(a), hoped(b)), cmp.Compare(a.Cost+a.Carbon*p.CarbonPrice, b.Cost+b.Carbon*p.CarbonPrice), cmp.Compare(a.End, b.End),
 			cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Market, b.Market), cmp.Compare(a.Shares, b.Shares))
 	})
 }
@@ -314,6 +327,17 @@ func (v *Valued) text(g *Gang) string {
 		text += fmt.Sprintf(", of %s that %s has left", money(g.Budget, g.Currency), g.BudgetOf)
 	}
 	return text
+}
+
+// hope says what is hoped for where an offer is too late by what is expected.
+func (v *Valued) hope(g *Gang, p *Policy) string {
+	switch {
+	case !v.Hoped:
+		return ""
+	case v.Early > g.Deadline-p.Margin:
+		return fmt.Sprintf("; that is too late for its deadline at %s, and it runs nowhere else", g.at(g.Deadline))
+	}
+	return fmt.Sprintf("; that is in time for its deadline at %s only if it runs for less than is expected, and %.0f %% of it are enough (burst.hope)", g.at(g.Deadline), 100*p.Hope)
 }
 
 func money(x float64, currency string) string {

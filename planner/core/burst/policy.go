@@ -35,6 +35,12 @@ type Policy struct {
 	// 0 means DefaultSafety.
 	Margin time.Duration `json:"margin_ns,omitempty"`
 	Safety float64       `json:"safety,omitempty"`
+	// Hope is what part of the expected run time has to be in time where all of it is
+	// too late whatever is done: run times are estimates, and most jobs take far less
+	// than is asked for (Mu'alem and Feitelson, Utilization, Predictability, Workloads,
+	// and User Runtime Estimates, IEEE TPDS 12, 2001). 1: nothing is bought then; 0
+	// means DefaultHope.
+	Hope float64 `json:"hope,omitempty"`
 	// Ahead is how long before it would be too late nodes are bought for a gang of
 	// which nobody knows when it starts on what there is; 0 means DefaultAhead.
 	Ahead time.Duration `json:"ahead_ns,omitempty"`
@@ -63,6 +69,7 @@ type Policy struct {
 const (
 	DefaultMargin   = 10 * time.Minute
 	DefaultSafety   = 1.1
+	DefaultHope     = 0.25
 	DefaultAhead    = 15 * time.Minute
 	DefaultRestart  = 2 * time.Minute
 	DefaultIdle     = 5 * time.Minute
@@ -73,6 +80,7 @@ const (
 const (
 	maxTime   = 30 * 24 * time.Hour
 	maxSafety = 10
+	leastHope = 0.01
 )
 
 // WithDefaults is p with its zeros filled in.
@@ -90,6 +98,9 @@ func (p Policy) WithDefaults() Policy {
 	fill(&p.CoolDown, DefaultCoolDown)
 	if p.Safety == 0 {
 		p.Safety = DefaultSafety
+	}
+	if p.Hope == 0 {
+		p.Hope = DefaultHope
 	}
 	if p.Default == "" {
 		p.Default = model.BurstNever
@@ -118,6 +129,9 @@ func (p Policy) Validate() error {
 	}
 	if p.Safety != 0 && !(p.Safety >= 1 && p.Safety <= maxSafety) {
 		add("safety %g: want 1 to %d", p.Safety, maxSafety)
+	}
+	if p.Hope != 0 && !(p.Hope >= leastHope && p.Hope <= 1) {
+		add("hope %g: want %g to 1", p.Hope, leastHope)
 	}
 	for _, n := range []struct {
 		name  string
