@@ -19,7 +19,8 @@ import (
 //     few GPUs that littleGPUs could do the work in that time. They are most of the jobs,
 //     and little of the work: together with all that need no more GPU-seconds they have
 //     had at most littleWork of what jobs had that have ended. So others lose by them
-//     about that part of the cluster, once the past shows what comes now.
+//     about that part of the cluster, once the past shows what comes now. Where nobody
+//     gives way no gang is short that needs most of the cluster.
 //  3. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
 //     by age, none of these waits for much longer than it would in the order of age.
@@ -178,8 +179,27 @@ const littleGPUs = 8
 // work is in jobs of some hours, to let all of these pass would make a tail of the rest.
 const littleWork = 0.2
 
+// Where nobody gives way no gang is short that needs more than wholePart of the cluster and
+// more than wholeGPUs: no other one fits beside it, so everybody's GPUs are emptied for it,
+// which takes many times as long as the hour at most for which a short one of so many runs.
+// By age the cluster is emptied once for those that were submitted together.
+const (
+	wholePart = 0.5
+	wholeGPUs = 32
+)
+
+// emptiesAll reports whether a gang is such a one.
+func (c *caravan) emptiesAll(e *Entry, s *Situation) bool {
+	needs := e.needs()
+	displaces := c.policy.Preempt.Enabled && !c.DeadlinesOnly
+	return !displaces && needs > wholeGPUs && float64(needs) > wholePart*float64(s.GPUs)
+}
+
 // short is how many seconds a job may have left to go before longer ones.
-func (c *caravan) short(e *Entry, guess *guess) float64 {
+func (c *caravan) short(e *Entry, s *Situation, guess *guess) float64 {
+	if c.emptiesAll(e, s) {
+		return 0
+	}
 	gpus := float64(max(e.Asked, 1))
 	if e.Running {
 		gpus = float64(max(e.Held, 1))
@@ -215,7 +235,7 @@ func (c *caravan) standing(e *Entry, s *Situation, guess *guess) Standing {
 		total *= math.Pow(2, math.Floor(math.Log2(ran/total))+1)
 		left = max(total-ran, ran/2)
 	}
-	age, wait, short, kind := e.Job.Submitted.Sub(s.Now).Seconds(), c.Patience*total, c.short(e, guess), kindLong
+	age, wait, short, kind := e.Job.Submitted.Sub(s.Now).Seconds(), c.Patience*total, c.short(e, s, guess), kindLong
 	later := c.later(e, s)
 	within := age + later.Seconds()
 	switch {
@@ -290,6 +310,9 @@ func (a *Said) words(e *Entry) string {
 		return fmt.Sprintf("%s; due since %s, so nobody new passes it", from, minute(a.due))
 	case kindShort:
 		return fmt.Sprintf("%s; has no more than %s left, so it goes before longer ones%s", from, most, until)
+	}
+	if a.short <= 0 {
+		return fmt.Sprintf("%s; by age, however short, since it needs more than half of all GPUs%s", from, until)
 	}
 	as := ""
 	if a.later > 0 {

@@ -41,7 +41,7 @@ func TestCaravanStanding(t *testing.T) {
 		change(&e)
 		return e
 	}
-	s := Situation{Now: now, GPUs: 8, NodeGPUs: 8, Jobs: []Entry{
+	s := Situation{Now: now, GPUs: 16 * littleGPUs, NodeGPUs: 8, Jobs: []Entry{
 		one(func(e *Entry) {}),
 		one(func(e *Entry) { e.Asked, e.Left = 4, Estimate{Known: true, Total: 5 * h, Left: 5 * h} }),
 		one(func(e *Entry) {
