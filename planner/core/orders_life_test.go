@@ -232,12 +232,13 @@ func (c *course) keepPromises() {
 	}
 }
 
-// Two courses in which a job with three of four GPUs had a promise broken: one that was
-// refused was promised its deadline once it ran, before another one that had its promise
+// Three courses in which promises were broken. In two a job had three of four GPUs: one that
+// was refused was promised its deadline once it ran, before another one that had its promise
 // already; and one that was to have the node for itself had company that came by what it
-// left.
+// left. In the third, two were to run side by side before one that takes the whole node, and
+// one of them began five minutes before the other.
 func TestDeadlinesArePromisedOfOddGPUs(t *testing.T) {
-	for _, seed := range []uint64{0x70e7ee, 0x9a6} {
+	for _, seed := range []uint64{0x70e7ee, 0x9a6, 0x58cbc9fc} {
 		courseOf(t, rand.New(rand.NewPCG(seed, 0)), queue.OrderDeadline, 1).keepPromises()
 	}
 }

@@ -17,7 +17,8 @@ import (
 // pause and never has fewer than its least members, since stopping a gang is not
 // free; one that cannot be resized is one whose least and most are the same. Time
 // has no fixed slots: things begin and end where they do. And where the order of
-// deadlines makes one late, four others are tried: see plans.
+// deadlines makes one late, four others are tried, and a fifth for those that were
+// admitted before: see plans.
 
 // Task is a job as progressive filling sees it. Times are seconds from now.
 type Task struct {
@@ -93,7 +94,7 @@ const maxSpent = 1_000_000
 // they were admitted before, and after those were submitted: with exact estimates,
 // who was admitted stays so when another one comes. rooms is how many places each room has.
 func Fill(gpus int, rooms []int, tasks []Task, margin float64) []Verdict {
-	f := &filling{tasks: tasks, base: newProfile(gpus, len(tasks)), out: make([]Verdict, len(tasks))}
+	f := &filling{tasks: tasks, base: newProfile(gpus, len(tasks)), plans: narrow, out: make([]Verdict, len(tasks))}
 	for _, places := range rooms {
 		f.base.rooms = append(f.base.rooms, []int{places})
 	}
@@ -124,8 +125,9 @@ type filling struct {
 	tasks []Task
 	// base is what is free beside those that keep what they have.
 	base *profile
-	// orders are the plans' orders of all tasks.
+	// orders are the plans' orders of all tasks, and plans is how many are tried.
 	orders [planCount][]int
+	plans  int
 	out    []Verdict
 	// spent is what looking at tasks and slots has cost.
 	spent int
@@ -167,6 +169,8 @@ func (f *filling) order(by int) []int {
 			f.orders[by] = f.runningFirst(f.sorted(func(t *Task) float64 { return t.Deadline - t.Alone() }))
 		case bySize:
 			f.orders[by] = f.runningFirst(f.sorted(func(t *Task) float64 { return -float64(t.Min * t.GPUs) }))
+		case narrow:
+			f.orders[by] = f.runningFirst(f.sorted(func(t *Task) float64 { return float64(t.Min * t.GPUs) }))
 		}
 	}
 	return f.orders[by]
@@ -205,6 +209,11 @@ const (
 	// first that take the most GPUs.
 	byLatest
 	bySize
+	// narrow does so with those first that take the fewest: beside one that has begun,
+	// where by deadline one that takes all waits for no more than that one, and the others
+	// for both. It is for those that were admitted and are in no other plan any more, since
+	// one of them has begun before another that was to begin with it.
+	narrow
 	planCount
 )
 
@@ -246,8 +255,15 @@ func (f *filling) admit() (in []bool, best plan) {
 	if fits(rest) {
 		return in, best
 	}
-	if kept > 0 && kept < len(rest) && fits(rest[:kept]) {
-		rest = rest[kept:]
+	if kept > 0 {
+		ok := kept < len(rest) && fits(rest[:kept])
+		if !ok {
+			f.plans = planCount
+			ok = fits(rest[:kept])
+		}
+		if ok {
+			rest = rest[kept:]
+		}
 	}
 	for len(rest) > 0 && f.spent < maxSpent {
 		if fits(rest) {
@@ -304,7 +320,7 @@ func (f *filling) wanted(in []bool) []bool {
 
 // try finds a plan with which tasks end in time.
 func (f *filling) try(in []bool) (plan, bool) {
-	for by := range planCount {
+	for by := range f.plans {
 		if p, late := f.fill(in, by, nil, 0); late == 0 {
 			return p, true
 		}

@@ -23,6 +23,7 @@ func TestFill(t *testing.T) {
 		return Task{Work: work, Min: 1, Max: 1, GPUs: gpus, Deadline: deadline}
 	}
 	runs := func(t Task) Task { t.Running, t.Members = true, t.Min; return t }
+	kept := func(t Task) Task { t.Kept = true; return t }
 	tests := map[string]struct {
 		gpus   int
 		tasks  []Task
@@ -63,6 +64,17 @@ func TestFill(t *testing.T) {
 		"what runs goes on": {
 			gpus: 8, tasks: []Task{rigid(4, 3, 3.5), runs(Task{Work: 8, Speed: linear, Min: 2, Max: 4, GPUs: 2, Deadline: 4})},
 			want: []Verdict{{Admitted: true, Members: 1, First: 1, End: 3}, {Admitted: true, Members: 2, First: 2, End: 4}},
+		},
+		// The first needs all four GPUs for 4 by 12, when the second has run. The third has
+		// the other two for 7 by 15: beside the second, if it goes before the first, which
+		// is looked for only if it was admitted before.
+		"beside what runs": {
+			gpus: 4, tasks: []Task{kept(rigid(4, 4, 12)), kept(runs(rigid(2, 6.5, 11.5))), kept(rigid(2, 7, 15))},
+			want: []Verdict{{Admitted: true, Members: 1, First: 1, Begin: 7, End: 11}, {Admitted: true, Members: 1, First: 1, End: 6.5}, {Admitted: true, Members: 1, First: 1, End: 7}},
+		},
+		"beside what runs anew": {
+			gpus: 4, tasks: []Task{kept(rigid(4, 4, 12)), kept(runs(rigid(2, 6.5, 11.5))), rigid(2, 7, 15)},
+			want: []Verdict{{Admitted: true, Members: 1, First: 1, Begin: 6.5, End: 10.5}, {Admitted: true, Members: 1, First: 1, End: 6.5}, {Begin: 10.5, End: 17.5}},
 		},
 		"what runs is late": {gpus: 8, tasks: []Task{runs(rigid(4, 3, 2))}, want: []Verdict{{End: 3}}},
 		// Each needs an hour of the only GPU, by 3: a margin of half an hour later all
