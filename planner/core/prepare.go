@@ -195,7 +195,7 @@ func (p *Prepared) setRest(s *model.Snapshot) {
 func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) bool)) {
 	n := len(tree.Nodes)
 	p.tree, p.catalog = tree, place.NewCatalog(tree)
-	p.divides, p.scratch.ahead, p.still.known = map[int32]bool{}, nil, false
+	p.divides, p.scratch.ahead = map[int32]bool{}, nil
 	p.allocsOn, p.membersOn, p.held, p.empty = make([][]*model.Alloc, n), make([][]jobMember, n), make([][]holder, n), make([]topo.Row, n)
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed, p.turned = make([]bool, n), 0, -1, make([]uint32, n)

@@ -20,18 +20,16 @@ type still struct {
 	at       time.Time
 	order    []*model.Job
 	clearing map[jobKey][]int32
-	// first is when the first reservation begins, zero if there is none.
-	first time.Time
 	// until is when the first job outlives what is expected of it, or waits for so long
 	// that it trusts no estimates any more; zero: it has not been found out.
 	until time.Time
 }
 
 // staysStill reports whether the last plan, which started nobody, still holds for jobs in
-// an order.
+// an order. A promise that has become another one is to be told.
 func (c *cycle) staysStill(order []*model.Job) bool {
 	s := &c.still
-	if !s.known || !c.postponing || c.now.Before(s.at) || !s.first.IsZero() && !c.now.Before(s.first) || !slices.Equal(order, s.order) || len(c.promises) > 0 {
+	if !s.known || !c.postponing || c.now.Before(s.at) || !slices.Equal(order, s.order) || len(c.promises) > 0 {
 		return false
 	}
 	if !maps.EqualFunc(c.clearing, s.clearing, slices.Equal[[]int32]) {
@@ -48,21 +46,18 @@ func (c *cycle) staysStill(order []*model.Job) bool {
 // noteStill notes a plan that starts nobody, if all that it hangs on is as above.
 func (c *cycle) noteStill(order []*model.Job) {
 	s := &c.still
-	s.known = c.postponing && !c.unsure && len(c.given)+len(c.promises)+len(c.allocs)+len(c.jobsOf(someReplaced)) == 0 && c.ledger == nil
+	s.known = c.postponing && !c.unsure && len(c.given)+len(c.allocs)+len(c.jobsOf(someReplaced)) == 0 && c.ledger == nil
 	if !s.known {
 		return
 	}
-	s.at, s.order, s.clearing, s.first, s.until = c.now, append(s.order[:0], order...), c.clearing, time.Time{}, time.Time{}
-	if a := c.ahead; a != nil {
-		// Another one may look a little more up.
-		if s.known = a.work > maxWork/2; len(a.bounds) > 0 {
-			s.first = c.now.Add(a.bounds[0])
-		}
-	}
+	s.at, s.order, s.clearing, s.until = c.now, append(s.order[:0], order...), c.clearing, time.Time{}
+	// Another one may look a little more up.
+	s.known = c.ahead == nil || c.ahead.work > maxWork/2
 }
 
 // firstChange is when, after a plan, a job outlives what is expected of it or begins to
-// keep its nodes from everybody; false if some job is more than that.
+// keep its nodes from everybody; false if there is some other job. No reservation begins
+// before, since each is for when somebody has ended.
 func (c *cycle) firstChange(at time.Time) (first time.Time, ok bool) {
 	first = at.Add(eternity)
 	sooner := func(t time.Time) {
@@ -72,15 +67,15 @@ func (c *cycle) firstChange(at time.Time) (first time.Time, ok bool) {
 	}
 	for j := range c.allJobs() {
 		switch {
-		case j.State == model.StateQueued:
-			if len(j.Members) > 0 || !j.Deadline.IsZero() || !j.RetryAfter.IsZero() {
+		case waits(j):
+			if len(j.Members) > 0 || !j.RetryAfter.IsZero() {
 				return first, false
 			}
 			sooner(j.Submitted.Add(c.policy.Backfill.Trust()))
 			for i := range j.Preempted {
 				sooner(j.Preempted[i].At.Add(c.policy.Backfill.Trust()))
 			}
-		case j.State != model.StateRunning || j.Started.IsZero() || j.Started.After(at) || len(j.Members) == 0 || elastic(j):
+		case j.Started.IsZero() || j.Started.After(at):
 			return first, false
 		default:
 			if e := c.expiryOf(j, at); e.at < eternity {
