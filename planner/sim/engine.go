@@ -103,6 +103,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		}
 		r.calendar.add(event{at: s.Jobs[i].Submit, what: submitted, of: i})
 	}
+	r.ledger.byModel(&s.Cluster, r.jobs)
 	for n := range r.holders {
 		r.holders[n] = map[int]bool{}
 	}
@@ -251,12 +252,16 @@ func (r *run) drop(i int) {
 }
 
 // queue notes that one job more, or less, waits. Who asks for a MIG instance cannot
-// have whole GPUs, and who names models cannot have any.
+// have whole GPUs.
 func (r *run) queue(j *job, change int) {
 	if j.inParts() {
 		r.parts.waiting += change
 	}
-	if j.Profile == "" && j.GPUModels == "" {
+	switch {
+	case j.Profile != "":
+	case j.GPUModels != "":
+		r.ledger.kinds.wait(j.GPUs, j.GPUModels, change)
+	default:
 		r.ledger.wait(j.GPUs, change)
 	}
 }

@@ -15,6 +15,8 @@ type ledger struct {
 	// many ask for so many.
 	sizes  []int
 	counts []int
+	// kinds are the same by model; nil: no job names one.
+	kinds *freeKinds
 }
 
 func newLedger(c *Cluster) *ledger {
@@ -40,6 +42,7 @@ func (l *ledger) set(node int, free uint64) {
 	l.nodes[after]++
 	l.total += after - before
 	l.free[node] = free
+	l.kinds.set(node, before, after)
 }
 
 // take takes pieces; false, and nothing is taken, if some of it is not free.
@@ -78,6 +81,11 @@ func (l *ledger) wait(gpus, change int) {
 // while nobody waits. Gangs are packed largest first, and again smallest first;
 // the better packing counts.
 func (l *ledger) split() (fillable, fragmented, indivisible int) {
+	if l.kinds != nil && len(l.kinds.waiting) > 0 {
+		fillable = l.packedByModel(l.kinds.free)
+		all := max(fillable, l.packedByModel(l.kinds.together()))
+		return fillable, all - fillable, l.total - all
+	}
 	if len(l.sizes) == 0 || l.total == 0 {
 		return 0, 0, 0
 	}
@@ -93,35 +101,40 @@ func (l *ledger) split() (fillable, fragmented, indivisible int) {
 func (l *ledger) packed(nodes []int) int {
 	best := 0
 	for _, largestFirst := range []bool{true, false} {
-		left, got := slices.Clone(nodes), 0
-		for i := range l.sizes {
-			if largestFirst {
-				i = len(l.sizes) - 1 - i
-			}
-			got += l.pack(left, l.sizes[i], l.counts[i])
-		}
-		best = max(best, got)
+		best = max(best, l.packAll(slices.Clone(nodes), largestFirst))
 	}
 	return best
 }
 
-// pack puts up to count gangs of a size on the nodes, and says how many GPUs they
-// get.
-func (l *ledger) pack(nodes []int, gpus, count int) int {
-	whole, rest := members(gpus, l.perNode)
+// packAll puts the gangs that wait for any GPUs on the nodes, in one of two orders, and
+// says how many they get.
+func (l *ledger) packAll(nodes []int, largestFirst bool) (got int) {
+	for i := range l.sizes {
+		if largestFirst {
+			i = len(l.sizes) - 1 - i
+		}
+		got += pack(nodes, l.perNode, l.sizes[i], l.counts[i])
+	}
+	return got
+}
+
+// pack puts up to count gangs of a size, cut into members of so many GPUs, on the nodes,
+// and says how many GPUs they get.
+func pack(nodes []int, perNode, gpus, count int) int {
+	whole, rest := members(gpus, perNode)
 	got := 0
 	for ; count > 0; count-- {
-		if nodes[l.perNode] < whole {
+		if nodes[perNode] < whole {
 			break
 		}
-		nodes[l.perNode] -= whole
+		nodes[perNode] -= whole
 		if rest > 0 {
 			at := rest
-			for at <= l.perNode && nodes[at] == 0 {
+			for at <= perNode && nodes[at] == 0 {
 				at++
 			}
-			if at > l.perNode {
-				nodes[l.perNode] += whole
+			if at > perNode {
+				nodes[perNode] += whole
 				break
 			}
 			nodes[at]--

@@ -56,10 +56,55 @@ func TestJobsNameTheirModels(t *testing.T) {
 		if diff := cmp.Diff(want, strings.Join(lines, "\n")); diff != "" {
 			t.Errorf("%s: story (-want +got):\n%s", name, diff)
 		}
-		// Who names models waits for no GPU that is free.
-		if m := out.Metrics(); m.FreeFillable != 0 || m.FreeFragmented != 0 || m.FreeIndivisible != 0 {
+		// From 20 s to T, 30 s, 15 H100 are free while c waits, and too few of those that it
+		// may run on.
+		if m := out.Metrics(); m.FreeFillable != 0 || m.FreeFragmented != 0 || m.FreeIndivisible != 15*10/(24*30.0) {
 			t.Errorf("%s: free while somebody waits: %g, %g, %g", name, m.FreeFillable, m.FreeFragmented, m.FreeIndivisible)
 		}
+	}
+}
+
+// Worked by hand: two GPUs are free on each of two nodes of four T4, and all of two nodes
+// of eight H100. Who names models is given place first, and moved on nodes of its model alone.
+func TestFreeByModel(t *testing.T) {
+	const t4, both = "Tesla T4", "NVIDIA H100 80GB HBM3|Tesla T4"
+	tests := map[string]struct {
+		waiting []trace.Job
+		want    [3]int // fillable, fragmented, indivisible
+	}{
+		"nobody waits":                   {nil, [3]int{}},
+		"no node has four":               {[]trace.Job{{GPUs: 4, GPUModels: t4}}, [3]int{0, 4, 16}},
+		"more than there are":            {[]trace.Job{{GPUs: 5, GPUModels: t4}}, [3]int{0, 0, 20}},
+		"on either":                      {[]trace.Job{{GPUs: 4, GPUModels: t4}, {GPUs: 8, GPUModels: both}}, [3]int{8, 4, 8}},
+		"beside one that takes any":      {[]trace.Job{{GPUs: 4, GPUModels: t4}, {GPUs: 8, GPUModels: both}, {GPUs: 8}}, [3]int{16, 4, 0}},
+		"what is left is for any":        {[]trace.Job{{GPUs: 4, GPUModels: t4}, {GPUs: 8, GPUModels: both}, {GPUs: 8}, {GPUs: 2}}, [3]int{18, 2, 0}},
+		"of several as many as there is": {[]trace.Job{{GPUs: 2, GPUModels: t4}, {GPUs: 2, GPUModels: t4}, {GPUs: 2, GPUModels: t4}}, [3]int{4, 0, 16}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := mixed(t, "")
+			l := newLedger(&c)
+			jobs := []job{newJob(&trace.Job{GPUModels: t4})}
+			for i := range test.waiting {
+				jobs = append(jobs, newJob(&test.waiting[i]))
+			}
+			l.byModel(&c, jobs)
+			l.take([]Piece{{Node: 2, GPUs: []int8{0, 1}}, {Node: 3, GPUs: []int8{2, 3}}})
+			r := run{ledger: l}
+			for i := range jobs[1:] {
+				r.queue(&jobs[i+1], 1)
+			}
+			var got [3]int
+			if got[0], got[1], got[2] = l.split(); got != test.want {
+				t.Errorf("fillable, fragmented, indivisible: %v: want %v", got, test.want)
+			}
+			for i := range jobs[1:] {
+				r.queue(&jobs[i+1], -1)
+			}
+			if a, b, c := l.split(); a+b+c != 0 {
+				t.Errorf("nobody waits any more: %d, %d, %d", a, b, c)
+			}
+		})
 	}
 }
 

@@ -30,6 +30,12 @@ func (s *series) take(r *run, to float64) {
 			one.Waiting += r.ledger.counts[i]
 			one.WaitingGPUs += gpus * r.ledger.counts[i]
 		}
+		if k := r.ledger.kinds; k != nil {
+			for _, w := range k.waiting {
+				one.Waiting += w.count
+				one.WaitingGPUs += w.gpus * w.count
+			}
+		}
 		s.list = append(s.list, one)
 		s.next += s.step
 	}

@@ -25,6 +25,8 @@ type clock struct {
 	asking int
 	// queue counts the jobs that wait by the GPUs that they ask for.
 	queue map[int]int
+	// wishes counts those that wait for some models.
+	wishes map[wish]int
 	// split is kept while nothing changes.
 	split   [3]float64
 	current bool
@@ -49,7 +51,7 @@ type clock struct {
 }
 
 func newClock(nodes []Node, lines []numbered) clock {
-	k := clock{nodes: nodes, queue: map[int]int{}, scattered: map[int]float64{}, counted: map[*tracked]float64{}, queued: map[*tracked]bool{}, down: make([]bool, len(nodes))}
+	k := clock{nodes: nodes, queue: map[int]int{}, wishes: map[wish]int{}, scattered: map[int]float64{}, counted: map[*tracked]float64{}, queued: map[*tracked]bool{}, down: make([]bool, len(nodes))}
 	for i, n := range nodes {
 		able, whole := n.wholes()
 		k.perNode, k.wholes = max(1, k.perNode, able), append(k.wholes, whole)
@@ -134,18 +136,25 @@ func (k *clock) wait(j *tracked) {
 }
 
 // line notes that one job more, or less, waits. Who asks for an instance does not wait
-// for whole GPUs, nor who names models for any.
+// for whole GPUs.
 func (k *clock) line(j *tracked, change int) {
 	if j.Share > 0 {
 		k.asking += change
 	}
-	if j.Profile != "" || j.Models != "" {
+	if j.Profile != "" {
+		return
+	}
+	k.current = false
+	if j.Models != "" {
+		w := wish{j.asks.GPUs, j.Models}
+		if k.wishes[w] += change; k.wishes[w] == 0 {
+			delete(k.wishes, w)
+		}
 		return
 	}
 	if k.queue[j.asks.GPUs] += change; k.queue[j.asks.GPUs] == 0 {
 		delete(k.queue, j.asks.GPUs)
 	}
-	k.current = false
 }
 
 // hold notes that more, or less, of a GPU is somebody's.
@@ -217,6 +226,9 @@ func (k *clock) fgd() float64 {
 // divide splits the free GPUs while somebody waits: fillable, fragmented and
 // indivisible.
 func (k *clock) divide() [3]float64 {
+	if len(k.wishes) > 0 {
+		return k.divideByModel()
+	}
 	if len(k.queue) == 0 || k.total == 0 {
 		return [3]float64{}
 	}
@@ -233,44 +245,51 @@ func (k *clock) divide() [3]float64 {
 // fill packs the waiting gangs, the smallest first and again the largest first,
 // and says how many GPUs they get in the better way.
 func (k *clock) fill(histogram []int) int {
+	return max(k.fillIn(slices.Clone(histogram), false), k.fillIn(slices.Clone(histogram), true))
+}
+
+// fillIn packs them in one order.
+func (k *clock) fillIn(left []int, descending bool) (got int) {
 	sizes := make([]int, 0, len(k.queue))
 	for n := range k.queue {
 		sizes = append(sizes, n)
 	}
 	slices.Sort(sizes)
-	best := 0
-	for range 2 {
-		left, got := slices.Clone(histogram), 0
-		for _, n := range sizes {
-			for count := k.queue[n]; count > 0 && k.place(left, n); count-- {
-				got += n
-			}
-		}
-		best = max(best, got)
+	if descending {
 		slices.Reverse(sizes)
 	}
-	return best
+	for _, n := range sizes {
+		for count := k.queue[n]; count > 0 && k.place(left, n); count-- {
+			got += n
+		}
+	}
+	return got
 }
 
 // place takes what a gang asks for from a histogram of free GPUs: whole nodes,
 // and the rest from the node with the fewest that suffice. False, and the
 // histogram is as it was, if it does not fit.
 func (k *clock) place(histogram []int, gpus int) bool {
-	whole, rest := gpus/k.perNode, gpus%k.perNode
-	if histogram[k.perNode] < whole {
+	return k.placeBy(histogram, k.perNode, gpus)
+}
+
+// placeBy is place of a gang with so many GPUs on each node that it fills.
+func (k *clock) placeBy(histogram []int, most, gpus int) bool {
+	whole, rest := gpus/most, gpus%most
+	if histogram[most] < whole {
 		return false
 	}
-	histogram[k.perNode] -= whole
+	histogram[most] -= whole
 	if rest == 0 {
 		return true
 	}
-	for unused := rest; unused <= k.perNode; unused++ {
+	for unused := rest; unused <= most; unused++ {
 		if histogram[unused] > 0 {
 			histogram[unused]--
 			histogram[unused-rest]++
 			return true
 		}
 	}
-	histogram[k.perNode] += whole
+	histogram[most] += whole
 	return false
 }
