@@ -66,10 +66,11 @@ steady: the queue grows for as long as jobs come.
 
 A policy is one of the names below, or a file ending in .hcl with a policy block as
 the planner's configuration has it. Words behind a + turn parts of it on or off:
-easy, conservative, preempt, defrag, no-backfill, no-preempt, no-elastic,
-no-passing, no-size-delay. Words behind an @ change the jobs of that row: oracle (run
-times are known), no-estimates, elastic30 and elastic100 (so many percent of the whole-node
-jobs are elastic).
+easy, conservative, preempt, defrag, reserve (2 percent of the GPUs are kept for
+interactive jobs), reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing,
+no-size-delay. Words behind an @ change the jobs of that row: oracle (run times are
+known), no-estimates, elastic30 and elastic100 (so many percent of the whole-node jobs
+are elastic).
 
 The same seed gives the same bytes, but for decide_mean_us and decide_event_us, which are measured.`,
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
