@@ -116,6 +116,13 @@ func (a *ahead) locate(g *gang, at time.Duration, f domainFit, w who) ([]claimOn
 	return a.c.claimsOf(&unit, r.Placed), true
 }
 
+// What has been done with a node: the state shows it, or it takes nobody else and need not
+// be shown.
+const (
+	isShown = 1 + iota
+	isFull
+)
+
 // locateAlike finds places for equal members: first where something becomes free
 // until then, so that as little as can be is kept of what is free already. That
 // leaves to others what are the extra nodes of EASY (Mu'alem and Feitelson,
@@ -123,18 +130,29 @@ func (a *ahead) locate(g *gang, at time.Duration, f domainFit, w who) ([]claimOn
 func (a *ahead) locateAlike(g *gang, at time.Duration, f domainFit, w who) ([]claimOn, bool) {
 	e, part := a.c.views[viewAhead], g.unit.Parts[0]
 	island := g.unit.Topology.Mode == model.TopologyRequire && g.unit.Topology.Level == model.LevelIsland
-	var claims []claimOn
 	var nodes []int32
 	for node := f.lo; node < f.hi; node++ {
 		if a.members[node] > 0 {
 			nodes = append(nodes, node)
 		}
 	}
+	claims := make([]claimOn, 0, min(len(nodes), part.Count))
 	left, shown := part.Count, a.c.scratch.counts(e.State.Len())
 	put := func(node int32, limit uint64) {
-		if shown[node] == 0 {
-			e.State.Try(node, a.rowOf(node, at, g.runs, w))
-			shown[node] = 1
+		switch shown[node] {
+		case isFull:
+			return
+		case 0:
+			row := a.rowOf(node, at, g.runs, w)
+			n, claim, all := a.c.catalog.Unchosen(part.Request, node, &row, left, limit)
+			if all && bits.OnesCount64(row.GPUs&^claim.GPUs) < part.Request.GPUs {
+				left -= n
+				claims = append(claims, claimOn{node, topo.Claim{GPUs: claim.GPUs, Resources: claim.Resources, Ports: part.Request.Ports, Usage: part.Request.Usage()}})
+				shown[node] = isFull
+				return
+			}
+			e.State.Try(node, row)
+			shown[node] = isShown
 		}
 		before := *e.State.Row(node)
 		left -= e.PutInto(part.Request, node, left, limit)

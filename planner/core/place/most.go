@@ -98,22 +98,32 @@ func (e *Engine) Takes(r *Request, node int32, row *topo.Row) topo.Fit {
 // PutInto places up to count members of a request on a node with only some of
 // its GPUs, takes what they need, and says how many.
 func (e *Engine) PutInto(r *Request, node int32, count int, gpus uint64) int {
-	f := e.FitOn(r, node, gpus)
-	n := min(count, int(f.Members))
-	if n == 0 {
+	n, claim, all := e.Catalog.Unchosen(r, node, e.State.Row(node), count, gpus)
+	switch {
+	case n == 0:
 		return 0
-	}
-	if all := int(f.GPUs); r.GPUs > 0 && !r.shares && all == n*r.GPUs {
-		// They take all there is: there is nothing to choose.
-		claim := e.Catalog.claim(r, node)
-		claim.GPUs = e.State.Row(node).GPUs & gpus & e.Catalog.Usable(r, node)
-		claim.Resources = times(claim.Resources, n)
+	case all:
 		e.State.Take(node, claim)
 		return n
 	}
 	a := attempt{Engine: e, unit: &Unit{Parts: []Part{{Request: r, Count: n}}}}
 	a.put(0, node, n, gpus)
 	return len(a.placed)
+}
+
+// Unchosen is how many members, up to count, a node takes with only some of the GPUs of
+// its row, and if these are all there is, so that there is nothing to choose, what they
+// claim.
+func (c *Catalog) Unchosen(r *Request, node int32, row *topo.Row, count int, gpus uint64) (n int, claim topo.Claim, all bool) {
+	some := *row
+	some.GPUs &= gpus
+	f, usable, _ := c.takes(r, node, &some)
+	if n = min(count, int(f.Members)); n == 0 || r.GPUs == 0 || r.shares || int(f.GPUs) != n*r.GPUs {
+		return n, claim, false
+	}
+	claim = c.claim(r, node)
+	claim.GPUs, claim.Resources = some.GPUs&usable, times(claim.Resources, n)
+	return n, claim, true
 }
 
 func times(r model.Resources, n int) model.Resources {
