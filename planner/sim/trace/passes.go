@@ -72,7 +72,7 @@ func (p *Passes) Scale(gpus int, load float64, each func(Job) error) (Scaled, er
 		return out, err
 	}
 	if !(last > first) {
-		return out, fmt.Errorf("%w: scale %d jobs to load %g: want jobs that are submitted at different times", ErrTrace, fit, load)
+		return out, noLoad(fit, load)
 	}
 	out.Factor = work / (float64(gpus) * (last - first)) / load
 	_, err = p.Each(func(j Job) error {

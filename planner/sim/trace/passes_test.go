@@ -126,7 +126,7 @@ func TestPassesOfWhatChanges(t *testing.T) {
 	}
 	one := strings.NewReader("job,submit_s,duration_s,gpus\na,0,60,1\nb,60,60,64\n")
 	_, err = NewPasses(one, one.Size(), Options{Format: FormatCSV}).Scale(8, 1, func(Job) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "scale 1 jobs to load 1: want jobs that are submitted at different times") {
+	if err == nil || !strings.Contains(err.Error(), "scale 1 jobs to load 1: want jobs that are submitted at different times: a load is by the time until the last of them") {
 		t.Errorf("one job that fits: %v", err)
 	}
 	stop := errors.New("no more")

@@ -78,7 +78,7 @@ func ScaleTo(jobs []Job, gpus int, load float64) (scaled []Job, factor float64, 
 		return nil, 0, err
 	}
 	if len(jobs) == 0 || math.IsInf(have, 0) {
-		return nil, 0, fmt.Errorf("%w: scale %d jobs to load %g: want jobs that are submitted at different times", ErrTrace, len(jobs), load)
+		return nil, 0, noLoad(len(jobs), load)
 	}
 	factor = have / load
 	out := slices.Clone(jobs)
@@ -90,6 +90,11 @@ func ScaleTo(jobs []Job, gpus int, load float64) (scaled []Job, factor float64, 
 		out[i].Submit = to
 	}
 	return out, factor, nil
+}
+
+// noLoad is why jobs cannot be moved to a load.
+func noLoad(jobs int, load float64) error {
+	return fmt.Errorf("%w: scale %d jobs to load %g: want jobs that are submitted at different times: a load is by the time until the last of them", ErrTrace, jobs, load)
 }
 
 // Fit divides the jobs into those whose number of GPUs a cluster can hold, and
