@@ -122,6 +122,27 @@ func TestNobodyBackfillsForEver(t *testing.T) {
 		"it outlives": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:11m\nT 1x1 runs:9m", wait: time.Hour, set: func(s *model.Snapshot) {
 			s.Jobs[0].Started = s.Now.Add(-230 * time.Minute) // of twice two hours ten minutes are left
 		}, want: "H 10m; S 3h10m; T now, before H"},
+		// Of the two hours 20 minutes are left, and it is taken to run for half of them once more.
+		"it ends soon": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:16m\nT 1x1 runs:15m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].Started = s.Now.Add(-100 * time.Minute)
+		}, want: "H 20m; S 3h20m; T now, before H"},
+		"it stops": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30s", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].State = model.StateStopping
+		}, want: "H 1m; S 3h1m"},
+		// H has the rest of a node beside b.
+		"nobody knows of who stays beside it": {cluster: "b1 r1 n1 ab..", jobs: "H 1x3 runs:3h\nS 1x1 runs:31m\nT 1x1 runs:30m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[1].Duration = 0
+		}, want: "H 2h; S 5h; T now, before H"},
+		"who stays beside it does for long": {cluster: "b1 r1 n1 ab..", jobs: "H 1x3 runs:3h\nS 1x1 runs:2h\nT 1x1 runs:119m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[1].Duration = 40 * time.Hour
+		}, want: "H 2h; S 5h; T now, before H"},
+		// a has run for so long that who runs for 28 minutes would be let in, but has ten left.
+		"who outlives ends before": {cluster: six, jobs: "H 6x1 runs:3h\nS 1x1 runs:16m\nT 1x1 runs:15m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].Started, s.Jobs[1].Duration = s.Now.Add(-230*time.Minute), time.Hour
+		}, want: "H 1h; S 4h; T now, before H"},
+		"it was let in before that": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30m", wait: time.Hour, set: func(s *model.Snapshot) {
+			s.Jobs[0].Backfilled = &model.Backfill{For: model.JobName{ID: "H"}}
+		}, want: "H 2h; S now, before H"},
 		"it was let in": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:30m", wait: time.Hour, set: func(s *model.Snapshot) {
 			s.Jobs[0].Backfilled = &model.Backfill{For: model.JobName{ID: "H"}, Drained: true}
 		}, want: "H 2h; S 4h"},

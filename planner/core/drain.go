@@ -85,7 +85,7 @@ func letInFor(of, j *model.Job) bool {
 // of all that again: few end just when they were to.
 func (c *cycle) partOfRest(h *holder) time.Duration {
 	rest := c.ahead.leaves(h)
-	if rest == eternity || isLeaving(h.of, h) || h.of == nil {
+	if rest == eternity || isLeaving(h.of, h) {
 		return 0
 	}
 	runs, _ := c.expected(h.of)
