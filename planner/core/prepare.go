@@ -276,10 +276,6 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 
 func (c *cycle) decide() *model.Plan {
 	list := c.Prepared.queue()
-	plan := &model.Plan{Decisions: []model.Decision{}}
-	if !c.terse {
-		plan.Decisions = slices.Grow(plan.Decisions, len(list))
-	}
 	c.keepBought()
 	c.keepPlaces()
 	c.stand()
@@ -287,6 +283,10 @@ func (c *cycle) decide() *model.Plan {
 	c.evict()
 	c.keepSpares()
 	c.postponing = c.mayPostpone()
+	plan := &model.Plan{Decisions: []model.Decision{}}
+	if !c.postponing { // else few of those who wait are told
+		plan.Decisions = slices.Grow(plan.Decisions, len(list))
+	}
 	order := c.guaranteedFirst(c.promisedFirst(c.inOrder(list)))
 	if c.staysStill(order) {
 		return plan
