@@ -63,7 +63,9 @@ type run struct {
 	allocated, busy int
 	// idle counts the decisions in a row that left the cluster empty.
 	idle int
+	// vain counts those in which somebody waits besides, nodes that are down or not, and
 	// empty is since when they do.
+	vain  int
 	empty float64
 	// quiet is since when nothing happens although nodes can be bought, never if
 	// something does; stuck says that it has been so for maxQuiet.
@@ -350,19 +352,8 @@ func (r *run) decide() error {
 		r.ask(again)
 	}
 	r.watchQuiet(len(actions))
-	if r.idle++; len(actions) > 0 || r.allocated > 0 || r.cloud != nil || slices.Contains(r.down, true) {
-		r.idle, r.empty = 0, r.now
-	}
-	if (r.idle > maxIdle || r.idle > minIdle && r.now-r.empty > maxQuiet) && r.unborn() == 0 {
-		j := &r.jobs[slices.IndexFunc(r.jobs, func(j job) bool { return j.phase != done })]
-		return fmt.Errorf("%w: everything is free, and %d decisions in a row start nothing; jobs that wait: %d, the first is %s, of %d GPUs", ErrScheduler, r.idle, r.open, j.ID, j.GPUs)
-	}
-	return nil
+	return r.watchVain(len(actions))
 }
-
-// maxIdle is how many decisions in a row may leave a cluster empty in which
-// nothing else is to come, and minIdle how many in maxQuiet.
-const maxIdle, minIdle = 1000, 100
 
 // unborn counts the jobs that are still to be submitted.
 func (r *run) unborn() int {

@@ -22,6 +22,26 @@ func (r *run) watchQuiet(actions int) {
 	r.stuck = r.now-r.quiet > maxQuiet
 }
 
+// watchVain stops a scheduler that leaves everything free although somebody waits: where
+// no node is down soon, else after maxQuiet.
+func (r *run) watchVain(actions int) error {
+	if r.idle++; actions > 0 || r.allocated > 0 || r.cloud != nil || slices.Contains(r.down, true) {
+		r.idle = 0
+	}
+	if r.vain++; actions > 0 || r.allocated > 0 || r.cloud != nil || r.gauges.present == 0 {
+		r.vain, r.empty = 0, r.now
+	}
+	if (r.idle > maxIdle || r.vain > minIdle && r.now-r.empty > maxQuiet) && r.unborn() == 0 {
+		j := &r.jobs[slices.IndexFunc(r.jobs, func(j job) bool { return j.phase != done })]
+		return fmt.Errorf("%w: everything is free, and %d decisions in a row start nothing; jobs that wait: %d, the first is %s, of %d GPUs", ErrScheduler, max(r.idle, r.vain), r.open, j.ID, j.GPUs)
+	}
+	return nil
+}
+
+// maxIdle is how many decisions in a row may leave a cluster empty in which
+// nothing else is to come, and minIdle how many in maxQuiet.
+const maxIdle, minIdle = 1000, 100
+
 // unfinished are the jobs that wait for ever, and why.
 func (r *run) unfinished() (out []Unfinished) {
 	for i := range r.jobs {

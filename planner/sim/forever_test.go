@@ -59,3 +59,22 @@ func TestTooLong(t *testing.T) {
 		})
 	}
 }
+
+// idler is a Scheduler that starts nobody, and asks every hour.
+type idler struct{}
+
+func (idler) Submit(float64, Ask) error                                 { return nil }
+func (idler) Finish(float64, int) error                                 { return nil }
+func (idler) Left(float64, int) error                                   { return nil }
+func (idler) Fail(float64, int, bool, []int) error                      { return nil }
+func (idler) Decide(now float64) (list []Action, at float64, err error) { return nil, now + 3600, nil }
+
+// A scheduler that never starts who waits is stopped, though nodes fail and come back.
+func TestNobodyWaitsForEver(t *testing.T) {
+	for _, failures := range []float64{0, 20} {
+		_, err := Run(t.Context(), Setup{Cluster: small(t), Jobs: []trace.Job{{ID: "a", Duration: 60, GPUs: 8}}, Scheduler: idler{}, Failures: Failures{PerNodeDay: failures, Repair: 3600}})
+		if !errors.Is(err, ErrScheduler) || !strings.Contains(err.Error(), "the first is a, of 8 GPUs") {
+			t.Errorf("with %g failures of a node in a day: %v: want that a waits in vain", failures, err)
+		}
+	}
+}
