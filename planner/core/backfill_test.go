@@ -150,7 +150,7 @@ func TestNobodyBackfillsForEver(t *testing.T) {
 			s.Jobs[0].Backfilled = &model.Backfill{For: model.JobName{ID: "K"}, Drained: true}
 		}, want: "H 2h; S now, before H"},
 		"it has waited":   {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: time.Hour, want: "H 2h; S 4h"},
-		"another one not": {cluster: racks, jobs: "H 2x1 require:rack runs:9h\nK 2x1 require:rack runs:1h\nS 1x1 runs:1h", wait: time.Hour, want: "H 2h; K 4h; S now, before K"},
+		"another one not": {cluster: racks, jobs: "H 2x1 require:rack runs:9h\nK 2x1 require:rack runs:1h\nS 1x1 runs:3h", wait: time.Hour, want: "H 2h; K 4h; S now, before K"},
 		"it ran meanwhile": {cluster: six, jobs: "H 5x1 runs:3h\nS 1x1 runs:2h", wait: time.Hour, set: func(s *model.Snapshot) {
 			s.Jobs[2].Preempted = []model.Preempted{{At: s.Now.Add(-10 * time.Minute), By: "x"}}
 		}, want: "H 2h; S now, before H"},
