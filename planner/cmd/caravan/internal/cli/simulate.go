@@ -89,7 +89,7 @@ The same seed gives the same bytes, but for decide_mean_us and decide_event_us, 
 	f.study.add(cmd)
 	f.addCluster(cmd)
 	f.addModels(cmd)
-	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+", or a file.hcl; behind it, +WORD and @WORD as above")
+	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill", "caravan"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+", or a file.hcl; behind it, +WORD and @WORD as above")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
 	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is")
