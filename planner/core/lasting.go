@@ -15,6 +15,7 @@ import (
 type lasting struct {
 	of   *queue.Lasting
 	past *queue.Past
+	gpus int
 	// order are those who wait, byAge the same by priority and age; waiters finds them, and
 	// running are those who have places, by age.
 	order, byAge []*waiter
@@ -51,8 +52,9 @@ func (c *cycle) standLasting() bool {
 		return false
 	}
 	l := c.lasting
-	if l == nil || l.past != c.past {
-		of := queue.NewLasting(c.policy, c.past)
+	gpus, _, _ := c.usableGPUs()
+	if l == nil || l.past != c.past || l.gpus != gpus {
+		of := queue.NewLasting(c.policy, c.past, gpus)
 		if of == nil {
 			c.lasting = nil
 			return false
@@ -61,7 +63,7 @@ func (c *cycle) standLasting() bool {
 			l = c.newLasting()
 		}
 		c.lasting = l
-		l.of, l.past = of, c.past
+		l.of, l.past, l.gpus = of, c.past, gpus
 		c.placeAll(l)
 	}
 	for _, a := range l.come {

@@ -18,15 +18,18 @@ type Lasting struct {
 	order *caravan
 	guess *guess
 	trust time.Duration
+	// gpus are those of the cluster.
+	gpus int
 }
 
-// NewLasting is the order of a policy as the past has it; nil if it does not last.
-func NewLasting(p Policy, past *Past) *Lasting {
+// NewLasting is the order of a policy as the past has it, on so many GPUs; nil if it does
+// not last.
+func NewLasting(p Policy, past *Past, gpus int) *Lasting {
 	if p.Order != OrderCaravan || p.Preempt.Enabled || p.Interactive.Any() || past.Jobs() < minDemands {
 		return nil
 	}
 	c := &caravan{p.Caravan.WithDefaults(), p}
-	return &Lasting{order: c, guess: newGuess(Situation{Past: past}), trust: p.Backfill.Trust()}
+	return &Lasting{order: c, guess: newGuess(Situation{Past: past}), trust: p.Backfill.Trust(), gpus: gpus}
 }
 
 // Place is where a job stands that waits.
@@ -51,7 +54,7 @@ func (l *Lasting) Place(e *Entry) Place {
 	}
 	unsaid := *e
 	unsaid.Waiting = false
-	st := l.order.standing(&unsaid, &Situation{Now: e.Job.Submitted}, l.guess)
+	st := l.order.standing(&unsaid, &Situation{Now: e.Job.Submitted, GPUs: l.gpus}, l.guess)
 	if p.short = isShort(&st); p.short {
 		p.key = st.Key
 	}
@@ -141,5 +144,5 @@ func lastBegun(s *Situation, j *model.Job) (last time.Time) {
 
 // Standing is how a job stands that waits.
 func (l *Lasting) Standing(e *Entry, now time.Time) Standing {
-	return l.order.standing(e, &Situation{Now: now}, l.guess)
+	return l.order.standing(e, &Situation{Now: now, GPUs: l.gpus}, l.guess)
 }
