@@ -144,11 +144,16 @@ func TestChoose(t *testing.T) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 150*m, true, 3*h, 5*h
 			}, "eu on_demand", 42, "2 × 10.00 EUR × 2h6m0s = 42.00 EUR"},
 		// 6 min and 2 h · 1.1 are more than 2 h − 10 min, and so are 6 min and 2 h; with
-		// a quarter of them it is 36 min.
+		// a quarter of them it is 36 min, and with two changes of 8 min there is time for spot.
 		"too late by what is expected": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 2*h, true, 3*h, 5*h
-			}, "eu on_demand", 42, "that is in time for its deadline at Jan 1 02:00 UTC only if it runs for less than is expected, and 25 % of it are enough (burst.hope)"},
+			}, "eu spot", 17.322, "that is in time for its deadline at Jan 1 02:00 UTC only if it runs for less than is expected, and 25 % of it are enough (burst.hope)"},
+		// 30 min and two changes of 8 min are more than 55 min − 10 min.
+		"too late by what is expected, and no time for spot": {
+			func(g *Gang, o []Offer, p *Policy) {
+				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd = true, 55*m, true, 3*h, 5*h
+			}, "eu on_demand", 42, "25 % of it are enough (burst.hope)"},
 		"too late by what is expected, and that counts": {
 			func(g *Gang, o []Offer, p *Policy) {
 				g.HasDeadline, g.Deadline, g.HomeKnown, g.HomeStart, g.HomeEnd, p.Hope = true, 2*h, true, 3*h, 5*h, 1

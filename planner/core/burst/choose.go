@@ -77,7 +77,7 @@ type Valued struct {
 	// when it is through at the latest that is reckoned with, and Early if it takes
 	// as little as is hoped for where that is too late.
 	Start, End, Late, Early time.Duration
-	// Hoped: it is in time, if at all, only if the gang runs for less than that.
+	// Hoped: it is taken, if at all, in the hope that the gang runs for less than that.
 	Hoped        bool
 	Cost, Carbon float64
 	Against      string
@@ -115,6 +115,7 @@ func Choose(g Gang, offers []Offer, p Policy) Choice {
 	for i := range offers {
 		c.Offers = append(c.Offers, value(&g, &offers[i], &p))
 	}
+	hopes := hope(&g, &p, c.Offers)
 	wants, why, again := wanted(&g, c.Offers, &p)
 	if !wants {
 		c.rank(&p)
@@ -123,7 +124,7 @@ func Choose(g Gang, offers []Offer, p Policy) Choice {
 	}
 	spotAway := noSpot(c.Offers)
 	for i := range c.Offers {
-		judge(&g, &c.Offers[i], &p, c.Offers, spotAway)
+		judge(&g, &c.Offers[i], &p, c.Offers, spotAway, hopes)
 	}
 	c.rank(&p)
 	best := &c.Offers[0]
@@ -131,7 +132,7 @@ func Choose(g Gang, offers []Offer, p Policy) Choice {
 		c.Why = fmt.Sprintf("%s, but nothing can be bought: %s", why, against(c.Offers))
 		return c
 	}
-	c.Buy, c.Why = true, fmt.Sprintf("%s; %s%s", why, best.text(&g), best.hope(&g, &p))
+	c.Buy, c.Why = true, fmt.Sprintf("%s; %s%s", why, best.text(&g), best.hoped(&g, &p))
 	if best.Shares != "" {
 		c.Buy = false
 	}
@@ -148,7 +149,6 @@ func value(g *Gang, o *Offer, p *Policy) Valued {
 	}
 	v.Start = plus(o.Boot, o.Transfer)
 	v.End, v.Late, v.Early = plus(v.Start, took), plus(v.Start, scale(took, p.Safety)), plus(v.Start, scale(took, p.Hope))
-	v.Hoped = g.urgent() && o.Market == model.MarketOnDemand && v.Late > g.Deadline-p.Margin
 	there := v.End
 	if o.Shares != "" {
 		there = took // before that they are paid for anyway
@@ -222,8 +222,11 @@ func noSpot(offers []Valued) bool {
 }
 
 // judge says what speaks against an offer.
-func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
+func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway, hopes bool) {
 	progress := Progress{Total: g.Total, Left: scale(g.Work, p.Safety/v.Speed), Since: g.Since, Rest: g.Deadline - p.Margin, Change: plus(v.Start, p.Restart)}
+	if hopes {
+		progress.Left = scale(g.Work, p.Hope/v.Speed)
+	}
 	even := progress
 	even.Left = g.Work // as it is expected, since all of it is
 	urgent, only := g.urgent(), g.Mode == model.BurstOnly
@@ -235,12 +238,10 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 		v.Against = "spot nodes would be taken away faster than it works; let it make checkpoints (caravan_checkpoint)"
 	case g.Budget >= 0 && v.Cost > g.Budget:
 		v.Against = fmt.Sprintf("it costs %s, and %s has %s left", money(v.Cost, g.Currency), g.BudgetOf, money(g.Budget, g.Currency))
-	case v.Hoped && !only && v.Early > g.Deadline-p.Margin:
+	case v.Hoped && !only && (v.Market == model.MarketOnDemand || !stays(all)) && v.Early > g.Deadline-p.Margin:
 		v.Against = fmt.Sprintf("it would take %s, and %s even if it ran for %.0f %% of what is expected (burst.hope), too late for the deadline at %s less %s",
 			span(v.Late), span(v.Early), 100*p.Hope, g.at(g.Deadline), span(p.Margin))
 	case only && !stays(all): // it takes what there is, in time or not
-	case urgent && v.Market == model.MarketSpot && !stays(all) && v.Late > g.Deadline-p.Margin:
-		v.Against = fmt.Sprintf("it would take %s, too late for the deadline at %s", span(v.Late), g.at(g.Deadline))
 	case urgent && v.Market == model.MarketSpot && progress.MustStay():
 		v.Against = fmt.Sprintf("with %s of work left and %s to change nodes there is no time for nodes that may be taken away", span(progress.Left), span(progress.Change))
 	case urgent && !only && v.Market == model.MarketOnDemand && spotAway && v.Shares == "" && !progress.MustStay() && !even.Behind():
@@ -255,6 +256,21 @@ func judge(g *Gang, v *Valued, p *Policy, all []Valued, spotAway bool) {
 			v.Against = fmt.Sprintf("it costs %s for each GPU and hour sooner, more than %s", money(each, g.Currency), money(p.WaitPrice, g.Currency))
 		}
 	}
+}
+
+// hope marks who is late by what is expected, and reports whether no nodes that stay are
+// in time by that. While some are, they are there to fall back to from spot ones, which
+// follow the line of progress whenever they are through.
+func hope(g *Gang, p *Policy, all []Valued) (hopes bool) {
+	late := func(v *Valued) bool { return g.urgent() && v.Late > g.Deadline-p.Margin }
+	hopes = !slices.ContainsFunc(all, func(v Valued) bool {
+		return v.Market == model.MarketOnDemand && v.Offer.Against == "" && !late(&v)
+	})
+	for i := range all {
+		v := &all[i]
+		v.Hoped = late(v) && (hopes || v.Market == model.MarketOnDemand)
+	}
+	return hopes
 }
 
 // stays reports whether there are nodes that stay, to fall back to.
@@ -329,8 +345,8 @@ func (v *Valued) text(g *Gang) string {
 	return text
 }
 
-// hope says what is hoped for where an offer is too late by what is expected.
-func (v *Valued) hope(g *Gang, p *Policy) string {
+// hoped says what is hoped for where an offer is too late by what is expected.
+func (v *Valued) hoped(g *Gang, p *Policy) string {
 	switch {
 	case !v.Hoped:
 		return ""
