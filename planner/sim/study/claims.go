@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -196,11 +197,26 @@ func targetRows(all []Played, policy string) [][]string {
 	for i := range list {
 		rows = append(rows, list[i].row())
 	}
-	worst, is := worstParts(cells, policy), reached
-	if len(worst) > 0 {
-		is = notReached
+	return append(rows, worstRow(worstParts(cells, policy)))
+}
+
+// worstRow says how many classes are worse off: it is reached if none is, and not if the
+// whole interval of one says so.
+func worstRow(worst []worstPart) []string {
+	is, text := reached, fmt.Sprintf("%d above", len(worst))
+	for i, w := range worst {
+		if i == 0 {
+			is = undecided
+		}
+		if w.seeds.Low > worstSlack {
+			is = notReached
+		}
 	}
-	return append(rows, []string{"no size class or tenant (100 jobs or more) above 1.05 × its mean JCT under backfill", fmt.Sprintf("%d above", len(worst)), is})
+	if len(worst) > 0 {
+		most := slices.MaxFunc(worst, func(a, b worstPart) int { return cmp.Compare(a.ratio, b.ratio) })
+		text += fmt.Sprintf(", × %.2f at most (%.2f to %.2f; %s)", most.ratio, most.seeds.Low, most.seeds.High, count(most.n, "seed"))
+	}
+	return []string{"no size class or tenant (100 jobs or more) above 1.05 × its mean JCT under backfill", text, is}
 }
 
 // fullLoad are the comparisons of all policies at a load of 1.

@@ -81,7 +81,11 @@ func (p *page) losses(all []Played) {
 			p.say("By `%s` no size class and no tenant with 100 jobs or more has a mean completion time above\n1.05 times its own under `backfill`.\n", policy)
 			continue
 		}
-		p.say("Size classes and tenants with 100 jobs or more whose mean completion time by `%s` is above\n1.05 times their own under `backfill`: %s.\n", policy, strings.Join(worst, "; "))
+		told := make([]string, len(worst))
+		for i := range worst {
+			told[i] = worst[i].text()
+		}
+		p.say("Size classes and tenants with 100 jobs or more whose mean completion time by `%s` is above\n1.05 times their own under `backfill`: %s.\n", policy, strings.Join(told, "; "))
 	}
 }
 
@@ -152,20 +156,52 @@ func (p *Played) shares(policy string) (names []string, out map[string]share) {
 // enough is how many jobs a class must have for its figure to count.
 const enough = 100
 
+// worstSlack is how much worse off than under backfill a class may be.
+const worstSlack = 1.05
+
+// worstPart is a class that is worse off, in all seeds together and by the mean of the
+// seeds' ratios.
+type worstPart struct {
+	name  string
+	ratio float64
+	seeds sim.Interval
+	n     int
+}
+
 // worstParts are the classes that are worse off by a policy than under backfill.
-func worstParts(cells []Played, policy string) []string {
-	var out []string
+func worstParts(cells []Played, policy string) (out []worstPart) {
 	for i := range cells {
 		names, was := cells[i].shares(backfill)
 		_, is := cells[i].shares(policy)
 		for _, name := range names {
-			a, b := is[name], was[name]
-			if b.jobs >= enough && a.jobs > 0 && a.sum/float64(a.jobs) > 1.05*b.sum/float64(b.jobs) {
-				out = append(out, fmt.Sprintf("%s, %s (× %.2f)", cells[i].Cell.name(), className(name), a.sum/float64(a.jobs)/(b.sum/float64(b.jobs))))
+			by, ok := is[name].against(was[name])
+			if !ok || was[name].jobs < enough || by <= worstSlack {
+				continue
 			}
+			var seeds []float64
+			for _, seed := range cells[i].bySeed() {
+				_, was := seed.shares(backfill)
+				_, is := seed.shares(policy)
+				if by, ok := is[name].against(was[name]); ok {
+					seeds = append(seeds, by)
+				}
+			}
+			out = append(out, worstPart{cells[i].Cell.name() + ", " + className(name), by, sim.Of(seeds), len(seeds)})
 		}
 	}
 	return out
+}
+
+// against is a class's mean by another one's.
+func (s share) against(was share) (ratio float64, ok bool) {
+	if s.jobs == 0 || was.jobs == 0 || was.sum == 0 {
+		return 0, false
+	}
+	return s.sum / float64(s.jobs) / (was.sum / float64(was.jobs)), true
+}
+
+func (w *worstPart) text() string {
+	return fmt.Sprintf("%s (× %.2f; %.2f to %.2f by %s)", w.name, w.ratio, w.seeds.Low, w.seeds.High, count(w.n, "seed"))
 }
 
 func className(name string) string {

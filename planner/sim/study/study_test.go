@@ -151,8 +151,20 @@ func TestSentences(t *testing.T) {
 		t.Errorf("losses %+v: want the 99th percentile, by 150 of backfill's 550", list)
 	}
 	// The other class has 80 jobs.
-	if diff := cmp.Diff([]string{"256 GPUs, synthetic gangs, 1 GPUs (× 1.27)"}, worstParts([]Played{c, worse}, caravan)); diff != "" {
-		t.Error(diff)
+	parts := worstParts([]Played{c, worse}, caravan)
+	// 600 by 450 and 800 by 650: 1.282 on average, and 12.7 times 0.0513 to each side.
+	if len(parts) != 1 || parts[0].text() != "256 GPUs, synthetic gangs, 1 GPUs (× 1.27; 0.63 to 1.93 by 2 seeds)" {
+		t.Errorf("worse off: %+v", parts)
+	}
+	sure := worstPart{"x", 1.2, sim.Interval{Mean: 1.2, Low: 1.1, High: 1.3}, 5}
+	for want, list := range map[string][]worstPart{
+		"0 above, reached": nil,
+		"1 above, × 1.27 at most (0.63 to 1.93; 2 seeds), " + undecided: parts,
+		"2 above, × 1.27 at most (0.63 to 1.93; 2 seeds), not reached":  {parts[0], sure},
+	} {
+		if row := worstRow(list); row[1]+", "+row[2] != want {
+			t.Errorf("worse off: %q, want %q", row, want)
+		}
 	}
 	is := func(c *Played) (float64, float64, bool) {
 		return 1 - c.mean(caravan, "jct_p99_s")/c.mean(sim.PolicyKube, "jct_p99_s"), 1 - 200/c.mean(sim.PolicyKube, "jct_p99_s"), true
