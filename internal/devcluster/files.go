@@ -23,7 +23,13 @@ func ReadFile(c *api.Client, a *api.Allocation, path string) (string, error) {
 		}
 		agent, _ = agents.LoadOrStore(a.NodeID, made)
 	}
-	r, err := agent.(*api.Client).Raw().Response("/v1/client/fs/cat/"+a.ID, &api.QueryOptions{Params: map[string]string{"path": path}})
+	raw, q := agent.(*api.Client).Raw(), &api.QueryOptions{Params: map[string]string{"path": path}}
+	// An agent that is asked for a file of its own that it does not have may answer with
+	// the error as if it were the file.
+	if _, err := raw.Query("/v1/client/fs/stat/"+a.ID, new(api.AllocFileInfo), q); err != nil {
+		return "", fmt.Errorf("find %s of allocation %s: %w", path, a.ID, err)
+	}
+	r, err := raw.Response("/v1/client/fs/cat/"+a.ID, q)
 	if err != nil {
 		return "", fmt.Errorf("read %s of allocation %s: %w", path, a.ID, err)
 	}
