@@ -38,8 +38,8 @@ type Policy struct {
 	// Hope is what part of the expected run time has to be in time where all of it is
 	// too late whatever is done: run times are estimates, and most jobs take far less
 	// than is asked for (Mu'alem and Feitelson, Utilization, Predictability, Workloads,
-	// and User Runtime Estimates, IEEE TPDS 12, 2001). 1: nothing is bought then; 0
-	// means DefaultHope.
+	// and User Runtime Estimates, IEEE TPDS 12, 2001). 1 is all of it, though without
+	// Safety; 0 means DefaultHope.
 	Hope float64 `json:"hope,omitempty"`
 	// Ahead is how long before it would be too late nodes are bought for a gang of
 	// which nobody knows when it starts on what there is; 0 means DefaultAhead.
