@@ -17,9 +17,9 @@ import (
 // urgent is a gang of a high priority.
 const urgent = "urgent"
 
-// givesWay turns preemption on, also for what has just started.
+// givesWay lets all give way, also what has just started and what saves nothing.
 func givesWay(cfg *config.Config) {
-	cfg.Policy.Preempt.Enabled, cfg.Policy.Preempt.MinRunTime = true, 0
+	cfg.Policy.Preempt.SavedOnly, cfg.Policy.Preempt.MinRunTime = false, 0
 }
 
 // with sets a job's priority, the number of GPUs of each member, and its meta.

@@ -50,6 +50,7 @@ policy {
   max_holds = 3
   preempt {
     enabled          = true
+    unsaved          = true
     min_priority_gap = 5
     min_run_time     = "10m"
     max_at_once      = 2
@@ -260,7 +261,7 @@ func TestParseFaults(t *testing.T) {
 		"no patience":      {src: "policy {\n caravan {\n patience = 0\n }\n}", want: []string{`c.hcl:3: policy.caravan.patience is 0: want more than 0, at most 1000`}},
 		"interactive too much": {src: "policy {\n interactive {\n classes = [\"\"]\n queues = [\"a//b\"]\n max_gpus = 0\n max_run = \"0s\"\n }\n}", want: []string{
 			`c.hcl:3: policy.interactive.classes is ""`, `c.hcl:4: policy.interactive.queues is "a//b"`, `c.hcl:5: policy.interactive.max_gpus is 0: want 1 to 64`, `c.hcl:6: policy.interactive.max_run is "0s"`}},
-		"a reserve for nobody":       {src: "policy {\n interactive {\n reserve = 4\n lend = true\n }\n}", want: []string{`c.hcl:3: policy.interactive.reserve is 4: say by policy.interactive.classes or queues`, `c.hcl:4: policy.interactive.lend is true: want policy.preempt.enabled`}},
+		"a reserve for nobody":       {src: "policy {\n interactive {\n reserve = 4\n lend = true\n }\n preempt {\n enabled = false\n }\n}", want: []string{`c.hcl:3: policy.interactive.reserve is 4: say by policy.interactive.classes or queues`, `c.hcl:4: policy.interactive.lend is true: want policy.preempt.enabled`}},
 		"a reserve of too much":      {src: "policy {\n interactive {\n reserve = \"101%\"\n }\n}", want: []string{`c.hcl:3: policy.interactive.reserve is "101%": want a number of GPUs, 0 to 1048576, or a part of all like "5%"`}},
 		"no queues of service":       {src: "policy {\n las {\n thresholds_gpu_hours = []\n }\n}", want: []string{`policy.las.thresholds_gpu_hours is 0: want 1 to 16 numbers`}},
 		"no levels":                  {src: "levels = []", want: []string{"want 1 to 16"}},

@@ -20,10 +20,10 @@ const (
 // DefaultMinRunTime is for how long a gang runs at least.
 const DefaultMinRunTime = 5 * time.Minute
 
-// defaultPreempt stops nobody: that a job may be stopped for another is for an
-// operator to say.
+// defaultPreempt stops those who save their work. That a job may be stopped which loses
+// all of it is for an operator to say.
 func defaultPreempt() preempt.Policy {
-	return preempt.Policy{MinRunTime: DefaultMinRunTime}.WithDefaults()
+	return preempt.Policy{Enabled: true, SavedOnly: true, MinRunTime: DefaultMinRunTime}.WithDefaults()
 }
 
 func (l *loader) mergePreempt(p *preempt.Policy, f *filePreempt) {
@@ -31,6 +31,9 @@ func (l *loader) mergePreempt(p *preempt.Policy, f *filePreempt) {
 		return
 	}
 	set(&p.Enabled, f.Enabled)
+	if f.Unsaved != nil {
+		p.SavedOnly = !*f.Unsaved
+	}
 	set(&p.MinPriorityGap, f.MinPriorityGap)
 	l.duration(&p.MinRunTime, f.MinRunTime, "policy.preempt.min_run_time")
 	set(&p.MaxAtOnce, f.MaxAtOnce)

@@ -11,14 +11,14 @@ import (
 
 func TestParsePolicy(t *testing.T) {
 	want := Default().Policy
-	want.Order, want.Preempt.Enabled = "fairshare", true
+	want.Order, want.Preempt.Enabled = "fairshare", false
 	tests := map[string]struct {
 		src     string
 		want    Policy
 		wantErr []string
 	}{
-		"a policy":         {src: "policy {\n  order = \"fairshare\"\n  preempt {\n    enabled = true\n  }\n}\n", want: want},
-		"the inside alone": {src: "order = \"fairshare\"\npreempt {\n  enabled = true\n}\n", want: want},
+		"a policy":         {src: "policy {\n  order = \"fairshare\"\n  preempt {\n    enabled = false\n  }\n}\n", want: want},
+		"the inside alone": {src: "order = \"fairshare\"\npreempt {\n  enabled = false\n}\n", want: want},
 		"a fault inside":   {src: "order = \"best\"\n", wantErr: []string{"set.hcl:1: policy.order is \"best\""}},
 		"all defaults":     {src: "policy {}\n", want: Default().Policy},
 		"nothing":          {src: "", wantErr: []string{"set.hcl: 0 policy blocks: want 1"}},

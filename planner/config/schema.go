@@ -110,6 +110,7 @@ type fileDefrag struct {
 
 type filePreempt struct {
 	Enabled        *bool   `hcl:"enabled,optional"`
+	Unsaved        *bool   `hcl:"unsaved,optional"`
 	MinPriorityGap *int    `hcl:"min_priority_gap,optional"`
 	MinRunTime     *string `hcl:"min_run_time,optional"`
 	MaxAtOnce      *int    `hcl:"max_at_once,optional"`

@@ -145,7 +145,7 @@ func (p *Prepared) putRest(s *model.Snapshot) {
 // putPolicy replaces how the queue is worked.
 func (p *Prepared) putPolicy(policy Policy) {
 	tree, ends := p.policy.NeedsTree(), p.policy.Backfill.DefaultDuration
-	p.policy = policy
+	p.chosen, p.policy = policy, policy
 	p.pending, p.lasting = nil, nil
 	p.forgetAskings()
 	if p.tree != nil && ends != policy.Backfill.DefaultDuration {

@@ -19,7 +19,7 @@ import (
 // anyPolicy draws a policy of any order.
 func anyPolicy(t *rapid.T) Policy {
 	p := Policy{Order: rapid.SampledFrom(queue.Orders()).Draw(t, "order"), Strict: rapid.IntRange(0, 4).Draw(t, "strict") == 0}
-	p.Preempt.Enabled = rapid.Bool().Draw(t, "preempt")
+	p.Preempt.Enabled, p.Preempt.SavedOnly = rapid.Bool().Draw(t, "preempt"), rapid.Bool().Draw(t, "saved only")
 	p.Backfill.Mode = rapid.SampledFrom(queue.BackfillModes[:]).Draw(t, "backfill")
 	p.Backfill.Reclaim = rapid.Bool().Draw(t, "reclaim")
 	if rapid.IntRange(0, 3).Draw(t, "default duration") == 0 {

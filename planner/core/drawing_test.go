@@ -106,6 +106,8 @@ func submit(t testing.TB, s *model.Snapshot, text string) {
 				j.Gang = model.Gang(value)
 			case "service":
 				j.Type = "service"
+			case "saves":
+				j.Saves = true
 			case "runs":
 				j.Duration = duration(t, value)
 			case "priority":

@@ -189,6 +189,8 @@ func (c *cycle) holdsBack(policy preempt.Policy, j, victim *model.Job) string {
 	switch {
 	case victim.Preempt == model.PreemptNever:
 		return "never to be preempted (caravan_preempt); stop it yourself if this job matters more"
+	case policy.SavedOnly && !victim.SavesWork():
+		return "has told of no checkpoint, so a stop would lose all that it has done (preempt.unsaved = false); have it save its work (caravan_checkpoint), or stop it yourself"
 	case policy.Stays(j, victim):
 		return "has displaced this job before, and nothing goes back and forth; stop it yourself if this job matters more"
 	case free.After(c.now):

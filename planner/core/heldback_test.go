@@ -37,6 +37,8 @@ func TestHeldBack(t *testing.T) {
 			want: "a, b, but not all may be stopped for it now (a: runs for 30m at least (preempt.min_run_time), until 00:20 UTC; b: runs for 30m at least (preempt.min_run_time), until 00:25 UTC)"},
 		"one of the two": {running: "a 50 1h\nb 50 5m", jobs: "M 2x4 priority:80", policy: preempt.Policy{MinRunTime: 30 * time.Minute}, want: "a, b, but not all may be stopped for it now (b: runs for 30m at least (preempt.min_run_time), until 00:25 UTC)"},
 		"it is never to": {running: "a 50 1h never\nb 90 1h", jobs: "M 1x4 priority:80", want: "a, but not all may be stopped for it now (a: never to be preempted (caravan_preempt); stop it yourself if this job matters more)"},
+		"it saves nothing": {running: "a 50 1h\nb 90 1h", jobs: "M 1x4 priority:80", policy: preempt.Policy{SavedOnly: true},
+			want: "a, but not all may be stopped for it now (a: has told of no checkpoint, so a stop would lose all that it has done (preempt.unsaved = false); have it save its work (caravan_checkpoint), or stop it yourself)"},
 		"what passes by itself comes first": {running: "a 50 1h never\nb 50 5m", jobs: "M 1x4 priority:80", policy: preempt.Policy{MinRunTime: 30 * time.Minute},
 			want: "b, but not all may be stopped for it now (b: runs for 30m at least (preempt.min_run_time), until 00:25 UTC)"},
 		"it gave way too often": {running: "a 50 1h\nb 90 1h", jobs: "M 1x4 priority:80", set: func(s *model.Snapshot) { gave(s, "a", 5, "x") },

@@ -93,6 +93,8 @@ const (
 	// somePassing: those whose place in the order may be another one as time passes,
 	// or that wait with something in place.
 	somePassing
+	// someStaying: those that may be such as give way to nobody.
+	someStaying
 	// someBare: those with members that need no GPU.
 	someBare
 	someCount
@@ -101,6 +103,7 @@ const (
 var someKinds = [someCount]func(*model.Job) bool{
 	someGave:     func(j *model.Job) bool { return len(j.Preempted) > 0 },
 	someResized:  func(j *model.Job) bool { return len(j.Resized) > 0 },
+	someStaying:  mayStay,
 	someReplaced: func(j *model.Job) bool { return j.Replace != nil },
 	somePassing: func(j *model.Job) bool {
 		return !j.Deadline.IsZero() || waits(j) && (j.State != model.StateQueued || gangOf(j) != model.GangJob || j.Hold != "")

@@ -12,7 +12,7 @@ import (
 )
 
 // describe says more of the running jobs of a drawing, one per line: the ID, the
-// priority, for how long it has run, and options: never, always, gang:MODE,
+// priority, for how long it has run, and options: never, always, service, saves, told (of a checkpoint), gang:MODE,
 // runs:DURATION, elastic:MIN (a member on each node), gave:JOB (it gave way to that one), again:COUNTxGPUS (what it would ask for).
 func describe(t testing.TB, s *model.Snapshot, text string) {
 	t.Helper()
@@ -35,6 +35,12 @@ func describe(t testing.TB, s *model.Snapshot, text string) {
 			switch key {
 			case "never", "always":
 				j.Preempt = key
+			case "saves":
+				j.Saves = true
+			case "service":
+				j.Type = key
+			case "told": // of a checkpoint
+				j.Members[0].SinceCheckpoint = new(int64)
 			case "runs":
 				j.Duration = duration(t, value)
 			case "gang":

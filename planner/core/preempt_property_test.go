@@ -29,6 +29,7 @@ func anyContest(t *rapid.T) *model.Snapshot {
 		j := model.Job{ID: fmt.Sprintf("r%d", i), Type: "batch", State: model.StateRunning, Priority: rapid.IntRange(0, 4).Draw(t, "priority") * 10}
 		j.Gang = rapid.SampledFrom([]model.Gang{model.GangJob, model.GangJob, model.GangGroup, model.GangNone}).Draw(t, "gang")
 		j.Preempt = rapid.SampledFrom([]string{"", "", model.PreemptAlways, model.PreemptNever}).Draw(t, "preempt")
+		j.Saves = rapid.Bool().Draw(t, "saves")
 		j.Started = testNow.Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "ran")) * time.Minute)
 		j.Submitted = j.Started
 		j.Groups = []model.TaskGroup{{Name: "g0"}, {Name: "g1"}}
@@ -80,11 +81,13 @@ func TestPreemptionHasAReasonAndABeneficiary(t *testing.T) {
 // checkContest checks what is decided until those that give way have stopped. It
 // is false if nobody does.
 func checkContest(t *rapid.T, s *model.Snapshot) bool {
-	plan, err := Decide(s, preempting)
+	policy := preempting
+	policy.Preempt.SavedOnly = rapid.Bool().Draw(t, "saved only")
+	plan, err := Decide(s, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fault := range preemptionFaults(s, plan) {
+	for _, fault := range preemptionFaults(s, plan, policy.Preempt.SavedOnly) {
 		t.Error(fault)
 	}
 	if faults := planFaults(s, plan); len(faults) > 0 {
@@ -102,7 +105,7 @@ func checkContest(t *rapid.T, s *model.Snapshot) bool {
 		t.Errorf("%s fits without %v", first, gaveWay(plan))
 	}
 	next := stopping(s, plan)
-	again, err := Decide(next, preempting)
+	again, err := Decide(next, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +115,7 @@ func checkContest(t *rapid.T, s *model.Snapshot) bool {
 	if d := decisionOn(again, first); d.Detail.Code == codePreempting && len(d.Detail.Held) == 0 {
 		t.Errorf("nothing is kept for %s while %v stop: %s", first, gaveWay(plan), d.Reason)
 	}
-	end, err := Decide(stopped(next), preempting)
+	end, err := Decide(stopped(next), policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +135,7 @@ func decisionOn(plan *model.Plan, job string) model.Decision {
 }
 
 // preemptionFaults checks preemptions with code of its own.
-func preemptionFaults(s *model.Snapshot, plan *model.Plan) (faults []string) {
+func preemptionFaults(s *model.Snapshot, plan *model.Plan, savedOnly bool) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	jobs := map[string]*model.Job{}
 	for i := range s.Jobs {
@@ -150,6 +153,8 @@ func preemptionFaults(s *model.Snapshot, plan *model.Plan) (faults []string) {
 			fault("%s: reason %q", p.Job, p.Reason)
 		case victim.Preempt == model.PreemptNever, preemptor.Priority < victim.Priority+10:
 			fault("%s (%d, %s) gives way to %s (%d)", p.Job, victim.Priority, victim.Preempt, p.For.ID, preemptor.Priority)
+		case savedOnly && !victim.Saves && victim.Preempt != model.PreemptAlways:
+			fault("%s gives way to %s and loses all that it has done", p.Job, p.For.ID)
 		case !slices.Contains(d.Detail.Victims, model.JobName{ID: p.Job}):
 			fault("%s does not know of its victim %s: %+v", p.For.ID, p.Job, d)
 		}

@@ -33,9 +33,10 @@ func Decide(snapshot *model.Snapshot, policy Policy) (*model.Plan, error) {
 // Prepared is a cluster made ready for deciding many times, with changes in
 // between. It is not safe for concurrent use.
 type Prepared struct {
-	policy Policy
-	levels []string
-	queues []model.Queue
+	// chosen is the policy as it was given, policy as it is in force (see setTurns).
+	chosen, policy Policy
+	levels         []string
+	queues         []model.Queue
 	// demands are what jobs that have ended have had, past the same in order; nil: to
 	// be put in order.
 	demands []float64
@@ -162,7 +163,7 @@ func Prepare(snapshot *model.Snapshot, policy Policy) (*Prepared, error) {
 	if err := policy.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Prepared{policy: policy, onTheWay: map[jobKey]bool{}, given: snapshot.Jobs}
+	p := &Prepared{chosen: policy, policy: policy, onTheWay: map[jobKey]bool{}, given: snapshot.Jobs}
 	var tree *topo.Tree
 	err := snapshot.ValidateAnd(func() {
 		wait := beside.Do(func() { p.take(snapshot) })
@@ -275,6 +276,7 @@ func (p *Prepared) Decide(now time.Time) *model.Plan {
 }
 
 func (c *cycle) decide() *model.Plan {
+	c.setTurns()
 	list := c.Prepared.queue()
 	c.keepBought()
 	c.keepPlaces()

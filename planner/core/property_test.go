@@ -50,6 +50,7 @@ func anyCluster(t *rapid.T) *model.Snapshot {
 // anyJob draws a queued job. A plain one has one group and no distinctions.
 func anyJob(t *rapid.T, id int, plain bool) model.Job {
 	j := model.Job{ID: fmt.Sprintf("j%d", id), Type: "batch", State: model.StateQueued, Submitted: testNow.Add(time.Duration(rapid.IntRange(-9, 0).Draw(t, "age")) * time.Minute)}
+	j.Saves = rapid.Bool().Draw(t, "saves")
 	j.Gang = rapid.SampledFrom([]model.Gang{model.GangJob, model.GangJob, model.GangGroup, model.GangNone}).Draw(t, "gang")
 	j.Topology = rapid.SampledFrom([]model.Topology{
 		{}, {}, {Mode: "require", Level: "rack"}, {Mode: "require", Level: "block"}, {Mode: "prefer", Level: "rack"},

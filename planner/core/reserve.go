@@ -51,7 +51,7 @@ func (c *cycle) sizeReserve() {
 // jobs: it is one, or others may use it meanwhile who give way.
 func (c *cycle) usesReserve(j *model.Job) bool {
 	i := &c.policy.Interactive
-	return i.Is(j) || i.Lend && c.policy.Preempt.Enabled && j.Preempt != model.PreemptNever
+	return i.Is(j) || i.Lend && c.policy.Preempt.GivesWay(j)
 }
 
 // claimsReserve reports whether an interactive job has a right to the room of

@@ -18,7 +18,7 @@ import (
 
 // rightful is how many members of a group are not surplus.
 func (c *cycle) rightful(j *model.Job, g *model.TaskGroup) int {
-	if target := c.targetMembers(j); target > 0 && target < g.Count && c.policy.Preempt.Enabled && j.Preempt != model.PreemptNever {
+	if target := c.targetMembers(j); target > 0 && target < g.Count && c.policy.Preempt.GivesWay(j) {
 		return target
 	}
 	return g.Count
@@ -94,7 +94,7 @@ func (c *cycle) donors(policy queue.Elastic) []donor {
 			continue
 		}
 		floor := max(target, 1)
-		if !c.policy.Preempt.Enabled || j.Preempt == model.PreemptNever {
+		if !c.policy.Preempt.GivesWay(j) {
 			floor = max(floor, j.Groups[0].Count)
 		}
 		if g := c.wholeGang(j, &j.Groups[0]); g != nil && len(g.members) > floor {

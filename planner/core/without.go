@@ -41,7 +41,7 @@ func (c *cycle) besideServices(g *gang) bool {
 	defer empty.State.Revert(mark)
 	for node := range int32(empty.State.Len()) {
 		for _, h := range c.holders(node) {
-			if h.of != nil && h.stays && h.of.Preempt == model.PreemptNever {
+			if h.of != nil && h.stays && !c.policy.Preempt.GivesWay(h.of) {
 				empty.State.Take(node, c.claimOf(node, &h))
 			}
 		}

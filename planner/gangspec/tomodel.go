@@ -44,6 +44,7 @@ func ToModel(job *api.Job, spec Spec) model.Job {
 		Duration:      spec.Duration,
 		Deadline:      spec.Deadline,
 		Preempt:       spec.Preempt,
+		Saves:         savesWork(job, spec),
 
 		CheckpointStorage: spec.CheckpointStorage,
 		CheckpointGiB:     spec.CheckpointGiB,

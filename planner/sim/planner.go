@@ -85,6 +85,7 @@ func (p *planner) Submit(now float64, ask Ask) error {
 	j := model.Job{
 		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
 		Gang: model.GangJob, Duration: lasting(ask.Estimate), Groups: p.groups(ask), Usage: usageOf(&ask), Models: p.models(&ask),
+		Saves: true, // see Checkpoints
 	}
 	if ask.Interactive && p.policy.Interactive.Any() {
 		j.PriorityClass = interactiveClass

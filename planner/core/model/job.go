@@ -69,6 +69,9 @@ type Job struct {
 	// Preempt says what a preemption may cost: PreemptCheckpoint, PreemptAlways
 	// or PreemptNever; "" means PreemptCheckpoint.
 	Preempt string `json:"preempt,omitempty"`
+	// Saves: what it has done outlasts a stop, since its tasks make a checkpoint when
+	// they are to end, or its author says that it makes them.
+	Saves bool `json:"saves,omitempty"`
 	// CheckpointStorage names the storage that its gangs save their checkpoints to;
 	// "" is the one that all others share. CheckpointGiB is how large one gang's
 	// checkpoint is; 0 is unknown.
@@ -162,6 +165,20 @@ const (
 	// PreemptNever: the job gives way to nobody.
 	PreemptNever = "never"
 )
+
+// SavesWork reports whether what a job has done outlasts a stop as far as is known: it
+// is said to, or one of its members in force has told of a checkpoint.
+func (j *Job) SavesWork() bool {
+	if j.Saves || j.Preempt == PreemptAlways {
+		return true
+	}
+	for i := range j.Members {
+		if j.Members[i].SinceCheckpoint != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // Preempted is one time that a job gave way.
 type Preempted struct {

@@ -15,6 +15,9 @@ import (
 // Policy says whether and how jobs give way. Its zero value stops nothing.
 type Policy struct {
 	Enabled bool `json:"enabled,omitempty"`
+	// SavedOnly: only jobs give way whose work outlasts a stop (see
+	// model.Job.SavesWork).
+	SavedOnly bool `json:"saved_only,omitempty"`
 	// MinPriorityGap is by how much the priority of a job must be higher than
 	// that of one that gives way to it; 0 means DefaultMinPriorityGap.
 	MinPriorityGap int `json:"min_priority_gap,omitempty"`
@@ -94,6 +97,11 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
+// GivesWay reports whether a job is one that gives way at all, sooner or later.
+func (p Policy) GivesWay(j *model.Job) bool {
+	return p.Enabled && j.Preempt != model.PreemptNever && (!p.SavedOnly || j.SavesWork())
+}
+
 // Rights say who may take room from whom.
 type Rights interface {
 	// MayDisplace reports whether victim must give way to preemptor if that
@@ -138,6 +146,8 @@ func (p Policy) Exempt(preemptor, victim *model.Job, now time.Time) string {
 	switch p.exemption(preemptor, victim, now) {
 	case exemptNever:
 		return "it is never to be preempted"
+	case exemptUnsaved:
+		return "it saves nothing of what it has done, as far as is known"
 	case exemptNew:
 		return fmt.Sprintf("it has run for %s only; %s are granted", now.Sub(victim.Started).Round(time.Second), p.MinRunTime)
 	case exemptOften:
@@ -163,6 +173,7 @@ func (p Policy) Stays(preemptor, victim *model.Job) bool {
 const (
 	exemptNot = iota
 	exemptNever
+	exemptUnsaved
 	exemptNew
 	exemptOften
 	exemptReturn
@@ -172,6 +183,8 @@ func (p Policy) exemption(preemptor, victim *model.Job, now time.Time) int {
 	switch {
 	case victim.Preempt == model.PreemptNever:
 		return exemptNever
+	case p.SavedOnly && !victim.SavesWork():
+		return exemptUnsaved
 	case !victim.Started.IsZero() && now.Sub(victim.Started) < p.MinRunTime:
 		return exemptNew
 	case TimesGiven(victim) >= p.MaxPerJob:

@@ -49,7 +49,7 @@ type line struct {
 // stuck finds those that are stuck where jobs give way, the oldest first.
 func (c *caravan) stuck(s *Situation, out []Standing) (found []stuckJob) {
 	var seen map[line]bool
-	most := s.GPUs - c.keptOf(s) - s.heldForGood()
+	most := s.GPUs - c.keptOf(s) - c.heldForGood(s)
 	first := time.Time{} // from when on a job as old as this can have been the first
 	for i := range s.Jobs {
 		e, st := &s.Jobs[i], &out[i]
@@ -184,19 +184,15 @@ func (c *caravan) shortOnes(s *Situation, out []Standing, priority int) (list []
 	return list
 }
 
-// heldForGood counts the GPUs of services that are never to give way.
-func (s *Situation) heldForGood() (gpus int) {
+// heldForGood counts the GPUs of services that never give way: they run for as long as
+// nobody stops them by hand.
+func (c *caravan) heldForGood(s *Situation) (gpus int) {
 	for i := range s.Jobs {
-		if e := &s.Jobs[i]; e.forGood() {
+		if e := &s.Jobs[i]; e.Running && e.Job.Type == "service" && !c.policy.Preempt.GivesWay(e.Job) {
 			gpus += e.Held
 		}
 	}
 	return gpus
-}
-
-// forGood reports whether a job runs for as long as nobody stops it by hand.
-func (e *Entry) forGood() bool {
-	return e.Running && e.Job.Type == "service" && e.Job.Preempt == model.PreemptNever
 }
 
 func (s *Situation) canRun(j *model.Job) bool { return s.CanRun == nil || s.CanRun(j) }

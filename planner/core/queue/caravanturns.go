@@ -3,8 +3,6 @@ package queue
 import (
 	"cmp"
 	"slices"
-
-	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
 // Who should run now. In the order of the discipline each job takes its GPUs of
@@ -165,5 +163,5 @@ func (c *caravan) keptOf(s *Situation) int {
 
 // firm reports whether nobody displaces a job that runs, whosever turn it is.
 func (c *caravan) firm(e *Entry, s *Situation) bool {
-	return e.Running && (e.Job.Preempt == model.PreemptNever || e.Turn < c.policy.Preempt.MinRunTime || c.policy.Interactive.Protects(e.Job, s.Now))
+	return e.Running && (!c.policy.Preempt.GivesWay(e.Job) || e.Turn < c.policy.Preempt.MinRunTime || c.policy.Interactive.Protects(e.Job, s.Now))
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/share"
 )
@@ -219,7 +218,7 @@ func (d Deadline) task(e *Entry, now time.Time) (t share.Task, why string) {
 
 // stays reports whether a job that runs can be displaced by nobody.
 func (e *Entry) stays(p preempt.Policy) bool {
-	return !p.Enabled || e.Job.Preempt == model.PreemptNever || len(e.Job.Preempted) >= p.MaxPerJob
+	return !p.GivesWay(e.Job) || len(e.Job.Preempted) >= p.MaxPerJob
 }
 
 // firm is a job that keeps what it has for so long.
