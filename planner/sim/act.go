@@ -93,7 +93,9 @@ func (r *run) begin(i int) {
 		j.apart = min(r.gauges.apart(j.GPUs)-j.apart, wait-j.booting)
 	} else {
 		j.again += wait
-		load = r.Restart.Seconds(j.GPUs)
+		if !j.unsaved {
+			load = r.Restart.Seconds(j.GPUs)
+		}
 	}
 	j.phase, j.since, j.begins, j.working = running, r.now, r.now+load, true
 	r.busy += j.has()
@@ -116,14 +118,18 @@ func (r *run) pace(i int) {
 	r.calendar.add(event{at: j.finish(), what: finished, of: i, turn: j.turn})
 }
 
-// stop lets a job save its state; then it leaves.
+// stop lets a job save its state; then it leaves. One that saves nothing leaves at once.
 func (r *run) stop(i int) {
 	j := &r.jobs[i]
 	j.advance(r.now)
 	j.phase = leaving
 	j.turn++
-	r.log(i, EventResize, j.pieces, 0)
-	r.calendar.add(event{at: r.now + r.Restart.Seconds(j.GPUs), what: stopped, of: i, turn: j.turn})
+	leaves := r.now
+	if !j.unsaved {
+		leaves += r.Restart.Seconds(j.GPUs)
+		r.log(i, EventResize, j.pieces, 0)
+	}
+	r.calendar.add(event{at: leaves, what: stopped, of: i, turn: j.turn})
 }
 
 // resize gives a running job other GPUs. It saves and loads its state on the way.

@@ -8,7 +8,8 @@ const (
 	Start Act = iota
 	// Hold gives some of a job's members GPUs; they wait there for the others.
 	Hold
-	// Stop saves a running job's state and takes its GPUs; it waits again.
+	// Stop saves a running job's state, if it saves any, and takes its GPUs; it waits
+	// again.
 	Stop
 	// Drop takes the GPUs of members that wait for others.
 	Drop
@@ -41,7 +42,9 @@ type Ask struct {
 	Submitted, Deadline float64
 	// Estimate is how long it is thought to run, in seconds; 0 is unknown.
 	Estimate float64
-	GPUs     int
+	// Unsaved: nothing that it has done outlasts a stop.
+	Unsaved bool
+	GPUs    int
 	// Min and Max bound an elastic job.
 	Min, Max int
 	Queue    string

@@ -186,6 +186,8 @@ type Result struct {
 type Prepared struct {
 	Jobs      []trace.Job
 	Estimates []float64
+	// Unsaved are those that save nothing; nil: all do.
+	Unsaved []bool
 	// Factor is by what the submissions were moved.
 	Factor float64
 	// TooLarge counts the jobs that the cluster can never run; First is the one of them
@@ -198,7 +200,7 @@ type Prepared struct {
 
 // Prepare makes the jobs of a seed, the same for every policy.
 func (c *Comparison) Prepare(seed int) (Prepared, error) {
-	return c.prepare(seed, variant{c.Sigma, c.Elastic})
+	return c.prepare(seed, variant{sigma: c.Sigma, elastic: c.Elastic})
 }
 
 func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
@@ -238,6 +240,7 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 		p.Estimates = Estimates(p.Jobs, v.sigma, uint64(seed))
 	}
 	p.Jobs = Elastic(p.Jobs, v.elastic, c.Cluster.PerNode, c.Cluster.GPUs, uint64(seed))
+	p.Unsaved = Unsaved(p.Jobs, v.unsaved, uint64(seed))
 	return p, nil
 }
 

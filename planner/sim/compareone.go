@@ -26,7 +26,7 @@ func (c *Comparison) one(ctx context.Context, policy string, seed int, p *Prepar
 		return nil, err
 	}
 	s := Setup{
-		Cluster: cluster, Jobs: jobs, Divide: c.Divide, Interference: c.Interference, Estimates: p.Estimates, Scheduler: scheduler, Interval: c.Interval,
+		Cluster: cluster, Jobs: jobs, Divide: c.Divide, Interference: c.Interference, Estimates: p.Estimates, Unsaved: p.Unsaved, Scheduler: scheduler, Interval: c.Interval,
 		Restart: c.Restart, Checkpoints: DefaultCheckpoints, Failures: c.Failures, Seed: uint64(seed), Spans: c.Spans,
 	}
 	if !c.Even {

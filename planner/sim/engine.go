@@ -22,6 +22,9 @@ type Setup struct {
 	// Estimates are how long each job is thought to run, in seconds, 0 where
 	// nobody knows; nil: nobody knows of any.
 	Estimates []float64
+	// Unsaved says of which jobs nothing that they have done outlasts a stop; nil: of
+	// none. Elastic ones save it.
+	Unsaved   []bool
 	Scheduler Scheduler
 	// Interval is how far apart decisions are at least, in seconds.
 	Interval float64
@@ -100,6 +103,7 @@ func Run(ctx context.Context, s Setup) (*Outcome, error) {
 		if s.Estimates != nil {
 			r.jobs[i].estimate = s.Estimates[i]
 		}
+		r.jobs[i].unsaved = s.Unsaved != nil && s.Unsaved[i]
 		if !holds(&s.Jobs[i]) {
 			return nil, fmt.Errorf("%w: job %s asks for %d GPUs: the cluster of %d, at most %d on a node, cannot hold it", ErrSetup, s.Jobs[i].ID, s.Jobs[i].GPUs, s.Cluster.GPUs, s.Cluster.PerNode)
 		}
@@ -207,7 +211,7 @@ func (r *run) submit(i int) error {
 	r.queue(j, 1)
 	r.log(i, EventSubmit, nil, 0)
 	r.ask(r.now)
-	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Interactive: j.interactive(), Model: j.Model, Share: j.Share, Profile: j.Profile, Models: allowed(j.GPUModels)})
+	return r.Scheduler.Submit(r.now, Ask{Job: i, ID: j.ID, Submitted: j.Submit, Deadline: j.Deadline, Estimate: j.estimate, Unsaved: j.unsaved, GPUs: j.GPUs, Min: j.Min, Max: j.Max, Queue: j.Queue, Class: j.Class, Interactive: j.interactive(), Model: j.Model, Share: j.Share, Profile: j.Profile, Models: allowed(j.GPUModels)})
 }
 
 func (r *run) finish(i int) error {
@@ -314,9 +318,13 @@ func (r *run) give(pieces []Piece) {
 }
 
 func (r *run) left(i int) error {
+	j := &r.jobs[i]
 	r.meter.events++
-	r.jobs[i].stops++
-	r.log(i, EventStop, r.jobs[i].pieces, 0)
+	j.stops++
+	if j.unsaved {
+		j.lose(j.Duration)
+	}
+	r.log(i, EventStop, j.pieces, 0)
 	r.release(i)
 	r.wait(i)
 	r.ask(r.now)
@@ -326,7 +334,7 @@ func (r *run) left(i int) error {
 // wait puts a job that was placed back among those that wait.
 func (r *run) wait(i int) {
 	j := &r.jobs[i]
-	j.phase, j.asked = waiting, r.now
+	j.phase, j.asked, j.lately = waiting, r.now, 0
 	r.queue(j, 1)
 }
 

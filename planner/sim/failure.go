@@ -34,20 +34,17 @@ func (r *run) fail(node int, down bool) error {
 	return r.Scheduler.Fail(r.now, node, down, victims)
 }
 
-// crash stops a job without a checkpoint: it goes on from its last one.
+// crash stops a job without a checkpoint: it goes on from its last one, or begins again.
 func (r *run) crash(i int) {
 	j := &r.jobs[i]
-	j.lately = 0
 	if j.phase == running || j.phase == leaving {
 		j.advance(r.now) // who leaves works no more, and had not saved its state yet
 		every := r.Checkpoints.interval(j.GPUs, r.nodesOf(j.pieces), r.Restart, r.Failures)
 		back := j.saved
-		if worked := j.since - j.begins; worked > 0 && every > 0 {
+		if worked := j.since - j.begins; worked > 0 && every > 0 && !j.unsaved {
 			back = max(j.left, j.saved-math.Floor(worked/every)*every*j.speed)
 		}
-		j.lately = back - j.left
-		j.lost += j.lately * j.Width()
-		j.left = back
+		j.lose(back)
 	}
 	r.log(i, EventFail, j.pieces, 0)
 	r.release(i)

@@ -35,7 +35,9 @@ type job struct {
 	*trace.Job
 	// estimate is how long it is thought to run, in seconds; 0: nobody knows.
 	estimate float64
-	phase    phase
+	// unsaved: all that it has done is lost whenever it stops.
+	unsaved bool
+	phase   phase
 	// left is what is still to be done, in seconds at full speed, as of since.
 	left, since float64
 	// speed is the part of full speed that its placement allows, and begins when
@@ -62,7 +64,7 @@ type job struct {
 	booting, booted float64
 	// held are the GPU-seconds that it has had, lost those whose work was lost.
 	held, lost float64
-	// lately is the work that the last failure lost, in seconds at full speed.
+	// lately is the work that it loses just now, in seconds at full speed.
 	lately float64
 	// began is when it got its GPUs, the last time.
 	began float64
@@ -93,6 +95,13 @@ func (j *job) advance(now float64) {
 		}
 		j.since = now
 	}
+}
+
+// lose takes it back to where so much was still to be done.
+func (j *job) lose(left float64) {
+	j.lately = left - j.left
+	j.lost += j.lately * j.Width()
+	j.left = left
 }
 
 // finish is when it will be done if nothing disturbs it.

@@ -15,7 +15,7 @@ const (
 	// EventStart: the whole gang has its GPUs. The speed is 0 while it loads its
 	// state; a resize to the same GPUs tells that it works.
 	EventStart = "start"
-	// EventStop: it has given its GPUs up, its state saved, or, if it never
+	// EventStop: it has given its GPUs up, its state saved or all lost, or, if it never
 	// started, what its first members held. It waits again.
 	EventStop = "stop"
 	// EventResize: its GPUs, its speed, or both are other ones. Before a start it
@@ -47,7 +47,8 @@ type Event struct {
 	GPUs []string `json:"gpus"`
 	// Speed is at what part of its best speed the job works from now on.
 	Speed float64 `json:"speed"`
-	// Lost is the work that a failure lost, in seconds at the best speed.
+	// Lost is the work that a failure lost, or the stop of a job that saves nothing, in
+	// seconds at the best speed.
 	Lost float64 `json:"lost_s,omitempty"`
 	// Asks is what a job is that is submitted.
 	Asks *Asks `json:"asks,omitempty"`
@@ -72,6 +73,8 @@ type Asks struct {
 	Queue    string  `json:"queue,omitempty"`
 	Class    string  `json:"class,omitempty"`
 	Model    string  `json:"model,omitempty"`
+	// Unsaved: whenever it stops it loses all that it has done.
+	Unsaved bool `json:"unsaved,omitempty"`
 	// Share is what part of its one GPU it needs, Profile the instance that it asks
 	// for.
 	Share   float64 `json:"gpu_share,omitempty"`
@@ -115,12 +118,9 @@ func (r *run) log(i int, kind string, pieces []Piece, speed float64) {
 	if r.Log == nil {
 		return
 	}
-	e := Event{At: r.now, Event: kind, Job: r.jobs[i].ID, GPUs: []string{}, Speed: speed}
+	e := Event{At: r.now, Event: kind, Job: r.jobs[i].ID, GPUs: []string{}, Speed: speed, Lost: r.jobs[i].lately}
 	if j := &r.jobs[i]; kind == EventSubmit {
-		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model, j.Share, j.Profile, j.GPUModels}
-	}
-	if kind == EventFail {
-		e.Lost = r.jobs[i].lately
+		e.Asks = &Asks{j.GPUs, j.Min, j.Max, j.Duration, j.estimate, j.Deadline, j.Queue, j.Class, j.Model, j.unsaved, j.Share, j.Profile, j.GPUModels}
 	}
 	for _, p := range pieces {
 		for _, g := range p.GPUs {

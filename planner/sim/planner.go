@@ -85,7 +85,7 @@ func (p *planner) Submit(now float64, ask Ask) error {
 	j := model.Job{
 		Namespace: "default", ID: id, Type: "batch", State: model.StateQueued, Submitted: clock(ask.Submitted), Priority: 50, Queue: ask.Queue,
 		Gang: model.GangJob, Duration: lasting(ask.Estimate), Groups: p.groups(ask), Usage: usageOf(&ask), Models: p.models(&ask),
-		Saves: true, // see Checkpoints
+		Saves: !ask.Unsaved,
 	}
 	if ask.Interactive && p.policy.Interactive.Any() {
 		j.PriorityClass = interactiveClass
@@ -93,7 +93,7 @@ func (p *planner) Submit(now float64, ask Ask) error {
 	if ask.Deadline > 0 {
 		j.Deadline = clock(ask.Deadline)
 	}
-	if p.buying != nil { // it counts where nodes may be taken away
+	if p.buying != nil && !ask.Unsaved { // it counts where nodes may be taken away
 		j.Checkpoint = time.Duration(DefaultCheckpoints.Every) * time.Second
 	}
 	p.learner.estimate(&ask, &j)

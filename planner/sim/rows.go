@@ -15,6 +15,7 @@ import (
 type variant struct {
 	sigma   float64
 	elastic float64
+	unsaved float64
 }
 
 // variants are all of them, by name.
@@ -23,6 +24,10 @@ var variants = map[string]func(*variant){
 	"no-estimates": func(v *variant) { v.sigma = NoEstimates },
 	"elastic30":    func(v *variant) { v.elastic = 0.3 },
 	"elastic100":   func(v *variant) { v.elastic = 1 },
+	"unsaved25":    func(v *variant) { v.unsaved = 0.25 },
+	"unsaved50":    func(v *variant) { v.unsaved = 0.5 },
+	"unsaved75":    func(v *variant) { v.unsaved = 0.75 },
+	"unsaved100":   func(v *variant) { v.unsaved = 1 },
 }
 
 // Variants are the names that may stand behind a policy and an @.
@@ -31,7 +36,7 @@ func Variants() []string { return slices.Sorted(maps.Keys(variants)) }
 // variantOf divides the name of a row into its policy and the rest.
 func (c *Comparison) variantOf(row string) (policy string, v variant, err error) {
 	policy, words, _ := strings.Cut(row, "@")
-	v = variant{c.Sigma, c.Elastic}
+	v = variant{sigma: c.Sigma, elastic: c.Elastic}
 	if words == "" {
 		return policy, v, nil
 	}
@@ -65,6 +70,22 @@ func Elastic(jobs []trace.Job, share float64, perNode, gpus int, seed uint64) []
 		}
 		nodes := j.GPUs / perNode
 		j.Min, j.Max = max(1, nodes/2)*perNode, min(2*nodes, gpus/perNode)*perNode
+	}
+	return out
+}
+
+// Unsaved draws a part of the jobs that save nothing of what they do; nil: none is to. Which
+// they are depends on the seed alone, and those of a smaller part are among those of a larger
+// one. Elastic jobs save, or they could not change their size.
+func Unsaved(jobs []trace.Job, share float64, seed uint64) []bool {
+	if share <= 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 0x105e))
+	out := make([]bool, len(jobs))
+	for i := range jobs {
+		drawn := rng.Float64() < share
+		out[i] = drawn && jobs[i].Max == 0
 	}
 	return out
 }

@@ -19,6 +19,8 @@ type Input struct {
 	Replay bool
 	// Estimates are how long jobs were thought to run; nil: it is not known.
 	Estimates *Estimates
+	// Unsaved are the jobs that save nothing; nil: it is not known which.
+	Unsaved *Unsaved
 }
 
 // Report is what was found.
@@ -201,6 +203,8 @@ func (c *checker) submit(l *line) {
 		c.fault("%q is submitted, and it is not said what it asks for", l.Job)
 	case a.GPUs < 1 || a.GPUs > len(c.at) || !(a.Duration > 0) || !(a.Estimate >= 0) || a.Max != 0 && (a.Min < 1 || a.Min > a.GPUs || a.Max < a.GPUs), a.Share != 0 && !(a.Share > 0 && a.Share <= 1 && a.GPUs == 1), a.Profile != "" && a.Share == 0:
 		c.fault("%q asks for %d GPUs (%d to %d) for %g s on a cluster of %d", l.Job, a.GPUs, a.Min, a.Max, a.Duration, len(c.at))
+	case a.Unsaved && a.Max != 0:
+		c.fault("%q has %d to %d GPUs, and saves nothing: who changes its size has to save", l.Job, a.Min, a.Max)
 	default:
 		j := &tracked{asks: *a, id: l.Job, submitted: c.now, asked: c.now, started: -1, over: -1}
 		c.jobs[l.Job] = j
@@ -274,6 +278,10 @@ func (c *checker) change(j *tracked, l *line) {
 		c.fault("%q waits with %d GPUs for others: it asks for %d", j.id, n, j.GPUs)
 	case j.state == holds && l.Speed != 0:
 		c.fault("%q works at speed %g, and not all of its members have GPUs", j.id, l.Speed)
+	case j.state == runs && j.Unsaved && l.Speed == 0:
+		c.fault("%q has its GPUs and does not work: it saves nothing, and has nothing to load", j.id)
+	case l.Lost != 0:
+		c.fault("%s of %q loses %g s of work, and it keeps its GPUs", l.Event, j.id, l.Lost)
 	case !(l.Speed >= 0 && l.Speed <= float64(n)/float64(j.GPUs)*(1+1e-9)):
 		c.fault("%q works at speed %g on %d GPUs: it asks for %d", j.id, l.Speed, n, j.GPUs)
 	}
@@ -320,9 +328,7 @@ func (c *checker) release(j *tracked, l *line, gpus []int, part int) {
 	if !slices.Equal(gpus, j.gpus) || part != j.part {
 		c.fault("%s of %q names %d GPUs: it has others, %d", l.Event, j.id, len(gpus), len(j.gpus))
 	}
-	if l.Lost != 0 && (l.Event != "fail" || !(l.Lost > 0 && l.Lost <= j.work-j.lost+1e-6)) {
-		c.fault("%s of %q loses %g s of work: it had %g", l.Event, j.id, l.Lost, j.work-j.lost)
-	}
+	c.loses(j, l)
 	c.take(j, nil, 0)
 	j.lost += l.Lost
 	if c.now < c.clock.horizon {
@@ -372,6 +378,7 @@ func (c *checker) finish(in Input) {
 		c.compare(in)
 	}
 	c.estimates(in.Estimates)
+	c.unsaved(in.Unsaved)
 	for _, j := range c.order {
 		c.report.Done += j.work * j.asks.width() / 3600
 		c.report.Submitted += j.Duration * j.asks.width() / 3600

@@ -78,6 +78,7 @@ type asks struct {
 	Share    float64 `json:"gpu_share"`
 	Profile  string  `json:"mig_profile"`
 	Models   string  `json:"gpu_models"`
+	Unsaved  bool    `json:"unsaved"`
 }
 
 // width is how many GPUs a job needs, which may be a part of one.

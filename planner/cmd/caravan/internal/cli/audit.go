@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,7 +52,7 @@ shares no code with the simulator. No GPU may be used twice or while its node is
 down, every job must have all of its GPUs when it starts, work done must be work
 submitted and work lost, and every job must be accounted for. How long jobs were
 thought to run must be what the error of estimates (--estimate-sigma) and the seed alone
-make of it, whatever the policy. Then it computes
+make of it, whatever the policy, and so must which jobs save nothing (@unsaved50). Then it computes
 every metric again from the events alone; with --results it compares them with
 those that ` + "`caravan simulate --json`" + ` has printed. It exits with 1 if anything is wrong.`,
 		RunE: func(cmd *cobra.Command, argv []string) error {
@@ -86,6 +87,9 @@ func (a *app) checkEvents(ctx context.Context, name string, f *auditFlags) error
 	in := audit.Input{Replay: f.sim.replay}
 	if run.sigma != nil {
 		in.Estimates = &audit.Estimates{Sigma: sigmaOf(run.policy, *run.sigma), Seed: uint64(f.seed)}
+	}
+	if run.policy != "" {
+		in.Unsaved = &audit.Unsaved{Part: unsavedOf(run.policy), Seed: uint64(f.seed)}
 	}
 	if in.Nodes, err = a.auditNodes(&f.sim, run.policy); err != nil {
 		return err
@@ -179,6 +183,18 @@ func sigmaOf(row string, sigma float64) float64 {
 		}
 	}
 	return sigma
+}
+
+// unsavedOf is the part of the jobs that save nothing in a row.
+func unsavedOf(row string) (part float64) {
+	_, words, _ := strings.Cut(row, "@")
+	for word := range strings.SplitSeq(words, "@") {
+		number, is := strings.CutPrefix(word, "unsaved")
+		if percent, err := strconv.Atoi(number); is && err == nil {
+			part = float64(percent) / 100
+		}
+	}
+	return part
 }
 
 // runOf finds the run whose events are checked.

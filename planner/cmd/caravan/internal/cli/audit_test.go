@@ -126,11 +126,12 @@ func TestCheckEventsOfParts(t *testing.T) {
 	}
 }
 
-// Rows whose jobs nobody estimates, or everybody knows, are checked for that.
+// Rows whose jobs nobody estimates, or everybody knows, or that save nothing are checked for
+// that.
 func TestCheckEventsOfRows(t *testing.T) {
 	path := writeFile(t, "trace.csv", smallTrace())
 	events := filepath.Join(t.TempDir(), "events.jsonl")
-	rows := []string{"sjf", "sjf@oracle", "gang@no-estimates"}
+	rows := []string{"sjf", "sjf@oracle", "gang@no-estimates", "sjf@unsaved50", "las@unsaved100"}
 	played := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", strings.Join(rows, ","), "--seeds", "2", "--estimate-sigma", "0.5", "--json", "--events", events)
 	if played.code != CodeOK {
 		t.Fatalf("exit code %d: %s", played.code, played.errOut)
@@ -144,6 +145,19 @@ func TestCheckEventsOfRows(t *testing.T) {
 		got := newFakePlanner(t).call(nil, "", "trace", "check-events", log, "--gpus", "16", "--results", results, "--policy", row, "--seed", "2", "--trace", path)
 		if got.code != CodeOK || strings.Contains(got.out, "Estimates") == (row == rows[2]) {
 			t.Errorf("%s: exit code %d: %s%s", row, got.code, got.out, got.errOut)
+		}
+	}
+	log := strings.TrimSuffix(events, ".jsonl") + "." + rows[4] + ".2.jsonl"
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--policy", rows[4], "--seed", "2"}, CodeOK, ""},
+		{[]string{"--policy", "sjf"}, CodeFailure, "saves nothing: true: with 0 % of all jobs"},
+	} {
+		if got := newFakePlanner(t).call(nil, "", append([]string{"trace", "check-events", log, "--gpus", "16"}, test.args...)...); got.code != test.code || !strings.Contains(got.out, test.want) {
+			t.Errorf("%v: exit code %d: want %d and %q: %s%s", test.args, got.code, test.code, test.want, got.out, got.errOut)
 		}
 	}
 }

@@ -104,8 +104,8 @@ func (f *auditFlags) clashes(cmd *cobra.Command) error {
 	switch {
 	case f.results != "":
 		err = errors.Join(err, unused(cmd, "beside --results, which says it", "estimate-sigma"))
-	case !cmd.Flags().Changed("estimate-sigma"):
-		err = errors.Join(err, unused(cmd, "without --results, or --estimate-sigma", "seed"))
+	case !cmd.Flags().Changed("estimate-sigma") && !strings.Contains(f.policy, "@unsaved"):
+		err = errors.Join(err, unused(cmd, "without --results, --estimate-sigma, or an @unsaved row as --policy", "seed"))
 	}
 	return usageOf(err)
 }

@@ -70,7 +70,8 @@ easy, conservative, preempt, defrag, reserve (2 percent of the GPUs are kept for
 interactive jobs), reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing,
 no-size-delay. Words behind an @ change the jobs of that row: oracle (run times are
 known), no-estimates, elastic30 and elastic100 (so many percent of the whole-node jobs
-are elastic).
+are elastic), unsaved25, unsaved50, unsaved75 and unsaved100 (so many percent of the jobs
+save nothing: when they are stopped they lose all that they have done).
 
 The same seed gives the same bytes, but for decide_mean_us and decide_event_us, which are measured.`,
 		Example: "  caravan simulate --trace cluster04.csv.gz --format itp --gpus 512 --policies k8s-default,gang,backfill,caravan",
