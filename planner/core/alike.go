@@ -19,7 +19,7 @@ type request struct {
 // asksAgain notes what a job asks for that has had its turn, if another turn is decided by
 // what others alike were told.
 func (c *cycle) asksAgain(t *turn) {
-	if !c.postponing || c.ledger != nil || t.placed > 0 || len(t.gangs) != 1 || len(t.waits) != 1 {
+	if !c.passesAlike || t.placed > 0 || len(t.gangs) != 1 || len(t.waits) != 1 {
 		return
 	}
 	j, g := t.job, &t.gangs[0]
@@ -38,12 +38,28 @@ func (c *cycle) asksAgain(t *turn) {
 	}
 }
 
+// mayPassAlike reports whether nobody minds that those are not looked at who are told the
+// same as others: nobody reads what they are told, no queue counts them, nobody is to be
+// stopped for room before another one, and nothing is bought, divided or kept for some.
+func (c *cycle) mayPassAlike() bool {
+	if c.ledger != nil || c.policy.Strict {
+		return false
+	}
+	return c.postponing || c.decidesPlainly() && !c.policy.Defrag.Enabled && len(c.jobsOf(someReplaced)) == 0
+}
+
 // waitsLike reports whether a job is refused as another one alike was since something was
 // taken or kept last; false if it has to be looked at. What it asks for is handed over, nil
 // if that is not known. Nobody reads that it waits, so the plan does not say it.
 func (c *cycle) waitsLike(j *model.Job, a *request) bool {
 	if a == nil || a.told.epoch != c.epoch || !a.told.known || a.told.beside != "" || c.mayEndInTime(a) {
 		return false
+	}
+	if !c.postponing {
+		// Others may give way to it though they do not to its like.
+		if c.placedNow = nil; c.mayPreempt(j, &a.gang) {
+			return false
+		}
 	}
 	c.postponeToo(j, &a.gang, a.key, a.told)
 	c.waiting++

@@ -85,7 +85,9 @@ type cycle struct {
 	// while postponing is set; late counts those who have since.
 	postponed  []postponed
 	postponing bool
-	late       int
+	// passesAlike: who asks for what was just refused is not looked at.
+	passesAlike bool
+	late        int
 	// unsure: what is decided may be another one as time passes though nothing else
 	// changes.
 	unsure bool

@@ -285,8 +285,9 @@ func (c *cycle) decide() *model.Plan {
 	c.evict()
 	c.keepSpares()
 	c.postponing = c.mayPostpone()
+	c.passesAlike = c.mayPassAlike()
 	plan := &model.Plan{Decisions: []model.Decision{}}
-	if !c.postponing { // else few of those who wait are told
+	if !c.passesAlike { // else few of those who wait are told
 		plan.Decisions = slices.Grow(plan.Decisions, len(list))
 	}
 	order := c.guaranteedFirst(c.promisedFirst(c.inOrder(list)))

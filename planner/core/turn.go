@@ -34,9 +34,8 @@ type turn struct {
 func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	if c.ledger == nil {
 		var t turn
-		again := c.postponing && !c.policy.Strict
 		for i, j := range jobs {
-			if again && c.waitsLike(j, c.askingOf(i, j)) || c.waitsBehind(j, plan) {
+			if c.passesAlike && c.waitsLike(j, c.askingOf(i, j)) || c.waitsBehind(j, plan) {
 				continue
 			}
 			c.begin(&t, j)
