@@ -20,9 +20,9 @@ import (
 //   - k8s-default: b's pods of four fit nowhere, so c's passes them at 20 and d's at
 //     80, when c has ended. At 100 one of b's pods has a node, and holds it; the other
 //     one's is half d's until 280. Only then b starts, and four GPUs were idle.
-//   - caravan: all are short, and it stops nobody. b is to start at 100, when a ends;
+//   - caravan+no-preempt: all are short, and it stops nobody. b is to start at 100, when a ends;
 //     c fits before that and d does not.
-//   - caravan+preempt: all are short. c and d run where b cannot yet: c from 20 to 80, and d
+//   - caravan: all are short. c and d run where b cannot yet: c from 20 to 80, and d
 //     from 80 on. At 100 b takes 50 s and d has 180 left, more than twice as much, so
 //     b displaces it. d goes on at 150 for the 180 s that it has left.
 func TestBaselinesByHand(t *testing.T) {
@@ -35,9 +35,9 @@ func TestBaselinesByHand(t *testing.T) {
 		PolicyGang: "a 0-100, b 100-150, c 150-210, d 150-350",
 		"backfill": "a 0-100, b 100-150, c 20-80, d 150-350",
 		PolicyKube: "a 0-100, b 280-330, c 20-80, d 80-280",
-		"caravan":  "a 0-100, b 100-150, c 20-80, d 150-350",
+		"caravan":  "a 0-100, b 100-150, c 20-80, d 80-330",
 
-		"caravan+preempt": "a 0-100, b 100-150, c 20-80, d 80-330",
+		"caravan+no-preempt": "a 0-100, b 100-150, c 20-80, d 150-350",
 	} {
 		t.Run(policy, func(t *testing.T) {
 			c := small(t)

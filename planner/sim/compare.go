@@ -38,8 +38,8 @@ func Policies() []string {
 }
 
 // PolicyOf is the planner's policy of a name, as an operator would turn it on:
-// orders that are nothing without it may stop who runs. The default order may not
-// unless that is said, as in the planner's configuration. What is written behind the name turns
+// orders that are something else without it may stop who runs and saves his work, as in the
+// planner's configuration. What is written behind the name turns
 // more on or off: "sjf+easy", "fifo+conservative+preempt", "caravan+no-backfill".
 func PolicyOf(name string) (core.Policy, error) {
 	name, more, words := strings.Cut(name, "+")
@@ -54,7 +54,7 @@ func PolicyOf(name string) (core.Policy, error) {
 	case !slices.Contains(queue.Orders(), name):
 		return p, fmt.Errorf("%w: policy %q: want one of %s", ErrSetup, name, strings.Join(Policies(), ", "))
 	}
-	p.Preempt.Enabled, p.Preempt.MinRunTime = p.Preemptive() && name != queue.OrderCaravan, minRun
+	p.Preempt.Enabled, p.Preempt.SavedOnly, p.Preempt.MinRunTime = p.Preemptive(), true, minRun
 	if more == "" {
 		return p, nil
 	}
@@ -72,6 +72,8 @@ func PolicyOf(name string) (core.Policy, error) {
 			p.Interactive.Classes, p.Interactive.ReserveShare, p.Interactive.Lend = []string{interactiveClass}, interactiveShare, true
 		case "no-backfill":
 			p.Backfill.Mode = queue.BackfillOff
+		case "unsaved":
+			p.Preempt.SavedOnly = false
 		case "no-preempt":
 			p.Preempt.Enabled = false
 		case "no-elastic":
@@ -85,7 +87,7 @@ func PolicyOf(name string) (core.Policy, error) {
 				p.Interactive.Classes = []string{interactiveClass}
 				continue
 			}
-			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, defrag, reserve, reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing or no-size-delay behind a +", ErrSetup, name, word)
+			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, unsaved, defrag, reserve, reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing or no-size-delay behind a +", ErrSetup, name, word)
 		}
 	}
 	return p, nil

@@ -41,7 +41,7 @@ func TestHolds(t *testing.T) {
 // What the shape of the cluster can never hold is left out, whichever the policy;
 // all else ends.
 func TestJobsThatNoShapeHolds(t *testing.T) {
-	c := Comparison{Cluster: uneven(t), Policies: append(Policies(), "caravan+preempt"), Load: 0.9, Seeds: 1, Replay: true, Sigma: 0, Jobs: []trace.Job{
+	c := Comparison{Cluster: uneven(t), Policies: append(Policies(), "caravan+no-preempt"), Load: 0.9, Seeds: 1, Replay: true, Sigma: 0, Jobs: []trace.Job{
 		{ID: "a", Duration: 600, GPUs: 8}, {ID: "b", Submit: 60, Duration: 600, GPUs: 24}, {ID: "c", Submit: 90, Duration: 600, GPUs: 20}, {ID: "d", Submit: 120, Duration: 600, GPUs: 40}, {ID: "e", Submit: 3600, Duration: 600, GPUs: 4},
 	}}
 	p, err := c.Prepare(1)

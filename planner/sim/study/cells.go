@@ -21,29 +21,32 @@ const (
 	KindAblation  = "ablation"
 	// KindInteractive: interactive jobs say that they are.
 	KindInteractive = "interactive"
+	// KindSaves: not all jobs save their work.
+	KindSaves = "saves"
 )
 
 // Kinds are all of them, in the order in which they are played.
 func Kinds() []string {
-	return []string{KindHeadline, KindTraces, KindRows, KindLoad, KindEstimates, KindRestart, KindInteractive, KindAblation, KindCost}
+	return []string{KindHeadline, KindTraces, KindRows, KindLoad, KindEstimates, KindRestart, KindSaves, KindInteractive, KindAblation, KindCost}
 }
 
 // The names of policies that the document speaks of.
 const (
-	caravan    = "caravan"
-	preempting = "caravan+preempt"
-	backfill   = "backfill"
-	// oracle is what the run times are worth: preempting, told them exactly.
-	oracle = "caravan+preempt@oracle"
-	// The default with GPUs kept for interactive jobs: as many as an operator would keep, and
-	// about as many as nearly all of them need on these traces.
-	reserving, reservingMost = caravan + "+reserve", caravan + "+reserve=30"
+	caravan  = "caravan"
+	backfill = "backfill"
+	// staying is caravan where nobody is stopped for others.
+	staying = "caravan+no-preempt"
+	// oracle is what the run times are worth: caravan, told them exactly.
+	oracle = "caravan@oracle"
+	// Where nobody is stopped, with GPUs kept for interactive jobs: as many as an operator
+	// would keep, and about as many as nearly all of them need on these traces.
+	reserving, reservingMost = staying + "+reserve", staying + "+reserve=30"
 )
 
 // Compared are the policies of the comparison: the baselines, and then Caravan's
 // own, which are compared with these.
 var (
-	ours     = []string{caravan, preempting}
+	ours     = []string{caravan, staying}
 	compared = append([]string{sim.PolicyKube, sim.PolicyGang, backfill}, ours...)
 )
 
@@ -139,23 +142,27 @@ func addSensitive(add func(kind, id string, change func(*Cell)), size size, days
 	middle := func(c *Cell) { c.GPUs, c.Trace, c.Days = size.gpus, size.trace, days }
 	add(KindRows, "256", func(c *Cell) {
 		middle(c)
-		c.Policies = []string{backfill, caravan, "backfill@oracle", "caravan@oracle", "backfill@no-estimates", "caravan@no-estimates", "caravan@elastic30", "caravan@elastic100", "backfill@elastic100"}
+		c.Policies = []string{backfill, caravan, "backfill@oracle", oracle, "backfill@no-estimates", "caravan@no-estimates", "caravan@elastic30", "caravan@elastic100", "backfill@elastic100"}
 	})
 	for _, load := range []float64{0.7, 0.8, 0.9, 1, 1.1, 1.2} {
 		add(KindLoad, fmt.Sprintf("%g", load), func(c *Cell) { middle(c); c.Load = load })
 	}
 	for _, sigma := range []float64{0, 0.5, 1, 2} {
-		add(KindEstimates, fmt.Sprintf("%g", sigma), func(c *Cell) { middle(c); c.Sigma, c.Policies = sigma, []string{backfill, caravan} })
+		add(KindEstimates, fmt.Sprintf("%g", sigma), func(c *Cell) { middle(c); c.Sigma, c.Policies = sigma, []string{backfill, caravan, staying} })
 	}
 	for _, factor := range []float64{0, 1, 4} {
 		add(KindRestart, fmt.Sprintf("%g", factor), func(c *Cell) {
 			middle(c)
-			c.Restart, c.Policies = factor, []string{backfill, caravan, "las", "gittins", preempting}
+			c.Restart, c.Policies = factor, []string{backfill, caravan, staying, "las", "gittins"}
 		})
 	}
+	add(KindSaves, "256", func(c *Cell) {
+		middle(c)
+		c.Policies = []string{backfill, caravan, "caravan@unsaved25", "caravan@unsaved50", "caravan@unsaved75", "caravan@unsaved100", staying, "caravan+unsaved@unsaved50"}
+	})
 	add(KindInteractive, "1", func(c *Cell) {
 		middle(c)
-		c.Load, c.Policies = 1, []string{backfill, caravan, reserving, reservingMost, preempting, "caravan+preempt+lend", "caravan+preempt+reserve"}
+		c.Load, c.Policies = 1, []string{backfill, caravan, "caravan+lend", "caravan+reserve", staying, reserving, reservingMost}
 	})
 	for _, trace := range []string{size.trace, synthetic} {
 		add(KindAblation, trace, func(c *Cell) {
@@ -177,5 +184,5 @@ func (c *Cell) withOracle() {
 
 // ablations are the default policy and what is left of it without one part.
 func ablations() []string {
-	return []string{caravan, "caravan+no-backfill", "caravan+easy", "caravan+no-passing", "caravan+no-elastic", preempting, preempting + "+no-size-delay", "caravan+defrag", "fifo+conservative", "sjf+conservative", "caravan@no-estimates"}
+	return []string{caravan, staying, "caravan+no-size-delay", "caravan+no-backfill", "caravan+easy", "caravan+no-passing", "caravan+no-elastic", "caravan+defrag", staying + "+no-backfill", staying + "+easy", "fifo+conservative", "sjf+conservative", "caravan@no-estimates"}
 }

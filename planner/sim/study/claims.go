@@ -117,7 +117,7 @@ func verdict(cells []Played, policy string, of func(*Played) (is, bound float64,
 // targets are those that the default policy was built for.
 func (p *page) targets(all []Played) {
 	p.say("## The targets\n")
-	p.say("What Caravan is to reach with rigid jobs and noisy estimates, as means over the comparisons,\nwith their intervals over these: by default, and with preemption. A target is reached, or not\nreached, if the whole interval says so.\n")
+	p.say("What Caravan is to reach with rigid jobs and noisy estimates, as means over the comparisons,\nwith their intervals over these: by default, and where nobody is\nstopped for others. A target is reached, or not\nreached, if the whole interval says so.\n")
 	for _, policy := range ours {
 		p.table(targetRows(all, policy))
 	}

@@ -118,7 +118,7 @@ func (p *page) costCell(c *Played) {
 
 // costCells are the comparisons of fleets.
 func costCells(quick bool) []Cell {
-	c := Cell{ID: KindCost + "-128", Kind: KindCost, Trace: "cluster06", GPUs: 128, Days: 40, Load: headlineLoad, Sigma: 1, Restart: 1, Policies: []string{caravan}, Seeds: 5}
+	c := Cell{ID: KindCost + "-128", Kind: KindCost, Trace: "cluster06", GPUs: 128, Days: 40, Load: headlineLoad, Sigma: 1, Restart: 1, Policies: []string{staying}, Seeds: 5}
 	if quick {
 		c.Days, c.Seeds = 15, 2
 	}

@@ -73,10 +73,11 @@ func (p *page) setup(all []Played, quick bool) {
 - *Decisions*: at most one in 10 s, for every policy.
 - *Policies*: %s. The first two are
   what clusters run without Caravan, backfill is EASY by the planner's own code. caravan is the
-  default, which stops nobody; with +preempt it may, as with preempt.enabled = true.
+  default, by which jobs that save their work give way, as all do here unless a row says otherwise;
+  with +no-preempt nobody does, as with preempt.enabled = false.
 - *Intervals* are 95 %% confidence intervals of the mean of paired differences, seed by seed.
 `, headlineLoad, "`"+strings.Join(compared, "`, `")+"`")
-	p.say("What rests on a modelling choice: how much slower a gang is when spread out (one formula\nfor each class of work; jobs without a class count as fine-tuning), that no job fails,\nand that Kubernetes gives a partial gang up after %d minutes.\n", int(sim.KubeTimeout/60))
+	p.say("What rests on a modelling choice: how much slower a gang is when spread out (one formula\nfor each class of work; jobs without a class count as fine-tuning), that no job fails,\nthat all can save their work and load it again, and that Kubernetes gives a partial gang up after %d minutes.\n", int(sim.KubeTimeout/60))
 	rows := [][]string{{"comparison", "jobs per seed", "load", "submissions moved by", "seeds"}}
 	for _, c := range kind(all, KindHeadline, KindTraces) {
 		n := 0.0
@@ -98,7 +99,7 @@ func (p *page) headline(all []Played) {
 	}
 	p.say("### Differences\n")
 	keys := []string{"utilisation_productive", "jct_mean_s", "jct_p99_s", "jct_p999_s", "jct_max_s", "jct_gpu_weighted_s", "queue_p95_s"}
-	for _, pair := range [][2]string{{caravan, sim.PolicyKube}, {caravan, backfill}, {preempting, sim.PolicyKube}, {preempting, backfill}} {
+	for _, pair := range [][2]string{{caravan, sim.PolicyKube}, {caravan, backfill}, {staying, sim.PolicyKube}, {staying, backfill}} {
 		rows := [][]string{{pair[0] + " against " + pair[1]}}
 		for _, key := range keys {
 			rows[0] = append(rows[0], figureOf(key).name)
@@ -150,6 +151,7 @@ func (p *page) sensitivity(all []Played) {
 		{KindLoad, "Load", "From a load of 1 on nothing is steady."},
 		{KindEstimates, "Error of estimates", "σ of the lognormal factor; 0 is exact."},
 		{KindRestart, "Cost of restarts", "A factor on the time that saving and loading take. Only who stops somebody pays it. `las` and `gittins`\nlook worse on P99 than on the mean because they know no run times: a job that has had much waits for all that\nhave had less, and nodes that are kept for a gang stay empty meanwhile, for they have no backfill unless it is named."},
+		{KindSaves, "Jobs that save nothing", "So many percent of the jobs save nothing of what they do. By default they are not stopped, and from half of\nthe GPUs on the order is the one in which nobody is; with `+unsaved` they are, and lose all that they have done."},
 		{KindInteractive, "Interactive jobs that say so", "By default nobody says which jobs somebody waits for. Here those of one GPU that the metric counts do,\nat a load of 1: `+reserve` keeps 2 % of the GPUs for them, `+reserve=30` 30 %, `+lend` lets others use the 2 % meanwhile and\nstops them for an interactive job. Without a reserve a job that displaces another one waits up to 10 s for the\ndecision, until the other one has saved its state, and up to 10 s for the next decision."},
 		{KindRows, "Known run times, none, and elastic jobs", "The jobs are the same but for that. Elastic ones may have half to twice their nodes, and are as much faster."},
 	} {

@@ -61,7 +61,7 @@ func found(b sim.LeastP99) float64     { return b.Found }
 
 // leastFor is the bound for a policy under the conditions.
 func (p *Played) leastFor(policy string) float64 {
-	if policy == caravan {
+	if policy == staying {
 		return p.leastOf(unstopped)
 	}
 	return p.leastOf(limited)
@@ -97,11 +97,11 @@ one comes to that keeps the conditions: the best of %d that know all run times, 
 count GPUs, and stop and start for nothing. How all are derived is in [the simulator's
 page](simulator.md#bounds-of-completion-times).
 `, conditionSlack, bound.Rules())
-	rows := [][]string{{"comparison", "best baseline", caravan, preempting, oracle, "in hindsight", "alone", "may stop", "stop nobody", "for all"}}
+	rows := [][]string{{"comparison", "best baseline", caravan, oracle, staying, "in hindsight", "alone", "may stop", "stop nobody", "for all"}}
 	for i := range cells {
 		c := &cells[i]
 		row := []string{c.Cell.name(), span(c.bestP99())}
-		for _, policy := range []string{caravan, preempting, oracle} {
+		for _, policy := range []string{caravan, oracle, staying} {
 			if !slices.Contains(c.Cell.Policies, policy) {
 				row = append(row, "")
 				continue
@@ -119,11 +119,11 @@ page](simulator.md#bounds-of-completion-times).
 
 // inHindsight says how much of the gap to the bounds the best schedule found closes.
 func (p *page) inHindsight(cells []Played) {
-	best, n := over(cells, func(c *Played) (float64, bool) { return c.closes(preempting, c.leastOf(found)) })
+	best, n := over(cells, func(c *Played) (float64, bool) { return c.closes(caravan, c.leastOf(found)) })
 	if n == 0 {
 		return
 	}
-	p.say("In hindsight %s (%s to %s; %s) of the gap to *may stop* is closed, where %s closes %s.\n", percent(best.Mean), percent(best.Low), percent(best.High), count(n, "comparison"), preempting, percent(meanClosed(cells, preempting)))
+	p.say("In hindsight %s (%s to %s; %s) of the gap to *may stop* is closed, where %s closes %s.\n", percent(best.Mean), percent(best.Low), percent(best.High), count(n, "comparison"), caravan, percent(meanClosed(cells, caravan)))
 }
 
 func meanClosed(cells []Played, policy string) float64 {

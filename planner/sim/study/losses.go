@@ -17,20 +17,9 @@ type loss struct {
 }
 
 // because says why a policy can be worse on a metric, by default and
-// with preemption.
+// where nobody gives way.
 var because = map[string]map[string]string{
 	caravan: {
-		"utilisation_productive":  "gangs that wait have their nodes reserved from when they are thought to start; what runs less long than estimated leaves gaps before it that nothing fits",
-		"jct_mean_s":              "a policy that never keeps nodes for large gangs lets more small jobs through, whom the mean counts most, at the cost of the large ones",
-		"jct_p99_s":               "long jobs are passed by short ones, and what is kept for them by estimates is seldom right",
-		"jct_p999_s":              "the very longest jobs are passed by short ones and by all that are due before them",
-		"jct_max_s":               "one job decides it: the longest, or largest, is passed by short ones and by those that are due before it",
-		"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones",
-		"queue_p95_s":             "whoever waits longest waits for a reservation made by estimates that are off by a factor of e one time in three",
-		"interactive_start_p95_s": "nobody is stopped for a job of one GPU: it starts when a GPU is free that no reservation needs",
-		stranded:                  "nodes that are kept for a gang count as stranded while a smaller job that waits would fit on them",
-	},
-	preempting: {
 		"utilisation_productive":  "who gives way loads its state again when it goes on, and that is no work that counts",
 		"jct_mean_s":              "long jobs go by age among themselves, where the mean would have the shortest of them first, and who gives way loads its state again",
 		"jct_p99_s":               "long jobs are passed by short ones, and give way to them while they run",
@@ -40,6 +29,17 @@ var because = map[string]map[string]string{
 		"queue_p95_s":             "long jobs wait until there are GPUs that nobody shorter or older has a right to",
 		"interactive_start_p95_s": "a job of one GPU waits while those that are due or shorter have all GPUs, and until one that has run for five minutes gives way",
 		stranded:                  "GPUs are free for up to ten seconds, until the next decision, each time somebody ends; and for who has waited for 12 hours nodes are kept, too",
+	},
+	staying: {
+		"utilisation_productive":  "gangs that wait have their nodes reserved from when they are thought to start; what runs less long than estimated leaves gaps before it that nothing fits",
+		"jct_mean_s":              "a policy that never keeps nodes for large gangs lets more small jobs through, whom the mean counts most, at the cost of the large ones",
+		"jct_p99_s":               "long jobs are passed by short ones, and what is kept for them by estimates is seldom right",
+		"jct_p999_s":              "the very longest jobs are passed by short ones and by all that are due before them",
+		"jct_max_s":               "one job decides it: the longest, or largest, is passed by short ones and by those that are due before it",
+		"jct_gpu_weighted_s":      "large and long jobs, which it counts most, are passed by short ones",
+		"queue_p95_s":             "whoever waits longest waits for a reservation made by estimates that are off by a factor of e one time in three",
+		"interactive_start_p95_s": "nobody is stopped for a job of one GPU: it starts when a GPU is free that no reservation needs",
+		stranded:                  "nodes that are kept for a gang count as stranded while a smaller job that waits would fit on them",
 	},
 }
 

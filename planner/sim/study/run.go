@@ -216,7 +216,7 @@ func (o *Options) play(ctx context.Context, p *Played, c *sim.Comparison) error 
 	if p.Cell.Kind == KindHeadline || p.Cell.Kind == KindTraces {
 		p.LeastP99 = least(results, o.Workers)
 	}
-	if slices.Contains(p.Cell.Policies, preempting) && slices.Contains(p.Cell.Policies, backfill) {
+	if slices.Contains(p.Cell.Policies, caravan) && slices.Contains(p.Cell.Policies, backfill) {
 		p.Soon = soon(results)
 	}
 	for i := range results {

@@ -109,9 +109,9 @@ func (p *page) fullySoon(c *Played, all []Played) {
 		c.Cell.name(), atOnce.Mean, atOnce.Low, atOnce.High, count(len(c.Soon), "seed"), c.ofSoon(func(s *Soon) float64 { return s.Used }).Mean,
 		ratio(with.Mean), ratio(with.Low), ratio(with.High), usefulPart, verdict)
 	if at := c.ofSoon(plannedP95).Mean; at <= soonWithin {
-		p.say("Planned, P95 is %s at %s of the bound, so it is not for want of stopping anybody that\nthe default does not reach it, but for want of knowing when they come.", span(at), ratio(c.partOfBound(planned).Mean))
+		p.say("Planned, P95 is %s at %s of the bound, so it is not for want of stopping anybody that\n`%s` does not reach it, but for want of knowing when they come.", span(at), ratio(c.partOfBound(planned).Mean), staying)
 	}
-	p.say("`%s` starts %s of them in time, and `%s`, which stops others, %s.", caravan, percent(c.ofSoon(func(s *Soon) float64 { return s.Started[caravan] }).Mean), preempting, percent(c.ofSoon(func(s *Soon) float64 { return s.Started[preempting] }).Mean))
+	p.say("`%s` starts %s of them in time, and `%s`, which stops others, %s.", staying, percent(c.ofSoon(func(s *Soon) float64 { return s.Started[staying] }).Mean), caravan, percent(c.ofSoon(func(s *Soon) float64 { return s.Started[caravan] }).Mean))
 	for _, other := range kind(all, KindInteractive) {
 		for _, policy := range []string{reserving, reservingMost} {
 			if slices.Contains(other.Cell.Policies, policy) {

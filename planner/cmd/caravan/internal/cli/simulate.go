@@ -66,7 +66,7 @@ steady: the queue grows for as long as jobs come.
 
 A policy is one of the names below, or a file ending in .hcl with a policy block as
 the planner's configuration has it. Words behind a + turn parts of it on or off:
-easy, conservative, preempt, defrag, reserve (2 percent of the GPUs are kept for
+easy, conservative, preempt, unsaved (who saves nothing is stopped too), defrag, reserve (2 percent of the GPUs are kept for
 interactive jobs), reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing,
 no-size-delay. Words behind an @ change the jobs of that row: oracle (run times are
 known), no-estimates, elastic30 and elastic100 (so many percent of the whole-node jobs
