@@ -34,6 +34,10 @@ type buyer struct {
 	lots []*lot
 	// leaving are the names that are given back, by pool.
 	leaving map[string]map[string]bool
+	// yielding are the GPUs of those that give way to a deadline, once counted, less what
+	// has been reckoned with.
+	yielding int
+	counted  bool
 }
 
 // wantNodes is what is wanted of the pools; nil where there is nothing to be bought

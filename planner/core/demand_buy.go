@@ -120,7 +120,7 @@ func (b *buyer) gangOf(d *model.Decision, j *model.Job) burst.Gang {
 	case never || g.Work <= 0:
 	case !d.Detail.Start.IsZero():
 		g.HomeKnown, g.HomeStart = true, max(0, d.Detail.Start.Sub(b.c.now))
-	case !standing.Latest.IsZero() && b.c.policy.Preempt.Enabled && b.c.policy.Preemptive() && standing.Latest.After(b.c.now):
+	case !standing.Latest.IsZero() && b.c.policy.Preemptive() && standing.Latest.After(b.c.now) && b.giveWayTo(g.GPUs):
 		// Others give way to it in time, with what the order keeps as its margin.
 		g.HomeKnown, g.HomeStart = true, max(0, standing.Latest.Sub(b.c.now)-b.policy.Margin)
 	}
@@ -128,6 +128,30 @@ func (b *buyer) gangOf(d *model.Decision, j *model.Job) burst.Gang {
 		g.HomeEnd = g.HomeStart + g.Work
 	}
 	return g
+}
+
+// giveWayTo reports whether those that run, give way and have no deadline have so many
+// GPUs, beside what others count on. Who has a deadline would be late in his turn.
+func (b *buyer) giveWayTo(gpus int) bool {
+	if !b.c.policy.Preempt.Enabled {
+		return false
+	}
+	if !b.counted {
+		b.counted = true
+		for j := range b.c.allJobs() {
+			if !holdsMembers(j) || !j.Deadline.IsZero() || !b.c.policy.Preempt.GivesWay(j) {
+				continue
+			}
+			for i := range j.Members {
+				b.yielding += len(j.Members[i].GPUs)
+			}
+		}
+	}
+	if gpus > b.yielding {
+		return false
+	}
+	b.yielding -= gpus
+	return true
 }
 
 // misfits say of each pool why a job does not fit on its nodes.

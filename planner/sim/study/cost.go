@@ -137,7 +137,7 @@ func (f *fleets) play(ctx context.Context, row string, nodes int, spot float64) 
 	if err != nil {
 		return Cost{}, err
 	}
-	policy, err := sim.PolicyOf(staying)
+	policy, err := sim.PolicyOf(f.cell.Policies[0])
 	if err != nil {
 		return Cost{}, err
 	}
@@ -257,7 +257,7 @@ func (o *Options) playCosts(ctx context.Context, p *Played, c *sim.Comparison) e
 			if costs[k], err = f.all(ctx); err != nil {
 				return err
 			}
-			fixed[k] = sim.Result{Policy: staying, Seed: k + 1, Metrics: f.first.Metrics()}
+			fixed[k] = sim.Result{Policy: p.Cell.Policies[0], Seed: k + 1, Metrics: f.first.Metrics()}
 			return nil
 		})
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func costCell() Cell {
-	return Cell{ID: "cost-64", Kind: KindCost, Trace: synthetic, GPUs: 64, Jobs: 100, Load: 1, Sigma: 1, Restart: 1, Policies: []string{staying}, Seeds: 2}
+	return Cell{ID: "cost-64", Kind: KindCost, Trace: synthetic, GPUs: 64, Jobs: 100, Load: 1, Sigma: 1, Restart: 1, Policies: []string{caravan}, Seeds: 2}
 }
 
 // fleetsOf are a cell's fleets in its first seed.

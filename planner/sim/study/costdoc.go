@@ -59,7 +59,7 @@ func (p *page) cost(all []Played) {
 		return
 	}
 	p.say("## Cost and deadlines\n")
-	p.say("Each job is to have ended within s times its run time after it was submitted, and at least an\nhour; s is drawn evenly from %g to %g for each job. A bought GPU costs %g, %g or %g times an owned\none for each hour on demand, and spot %g of that; nodes boot for %d minutes, are billed by the\nsecond, and spot ones live for %d hours on average. Decisions are `caravan`'s, with the planner's\nown code for purchases, and do not depend on the ratio: there is one pool, and no budget.\nJobs larger than the smaller fleet are left out for all. *On premises only, smallest* is the\nfleet, by whole nodes and by bisection for each seed, that meets as large a part of the deadlines as the\none that buys on demand. Costs are per job, in owned GPU-hours: all that are owned until the\nlast job has ended, or those that jobs had; and what was bought.\n",
+	p.say("Each job is to have ended within s times its run time after it was submitted, and at least an\nhour; s is drawn evenly from %g to %g for each job. A bought GPU costs %g, %g or %g times an owned\none for each hour on demand, and spot %g of that; nodes boot for %d minutes, are billed by the\nsecond, and spot ones live for %d hours on average. Decisions are those of the policy named, with the planner's\nown code for purchases, and do not depend on the ratio: there is one pool, and no budget.\nJobs larger than the smaller fleet are left out for all. *On premises only, smallest* is the\nfleet, by whole nodes and by bisection for each seed, that meets as large a part of the deadlines as the\none that buys on demand. Costs are per job, in owned GPU-hours: all that are owned until the\nlast job has ended, or those that jobs had; and what was bought.\n",
 		leastSlack, float64(mostSlack), priceRatios[0], priceRatios[1], priceRatios[2], spotPart, int(bootTime.Minutes()), int(spotLife.Hours()))
 	for i := range cells {
 		p.costCell(&cells[i])
@@ -67,7 +67,7 @@ func (p *page) cost(all []Played) {
 }
 
 func (p *page) costCell(c *Played) {
-	p.say("**%s, load %g, %s**\n", c.Cell.name(), c.Cell.Load, count(c.Cell.Seeds, "seed"))
+	p.say("**`%s`, %s, load %g, %s**\n", c.Cell.Policies[0], c.Cell.name(), c.Cell.Load, count(c.Cell.Seeds, "seed"))
 	head := []string{"fleet", "owned GPUs", "deadlines met", "wait P95", "bought GPU-h"}
 	for _, busy := range []string{"all hours", "busy hours"} {
 		for _, ratio := range priceRatios {
@@ -118,9 +118,12 @@ func (p *page) costCell(c *Played) {
 
 // costCells are the comparisons of fleets.
 func costCells(quick bool) []Cell {
-	c := Cell{ID: KindCost + "-128", Kind: KindCost, Trace: "cluster06", GPUs: 128, Days: 40, Load: headlineLoad, Sigma: 1, Restart: 1, Policies: []string{staying}, Seeds: 5}
+	c := Cell{ID: KindCost + "-128", Kind: KindCost, Trace: "cluster06", GPUs: 128, Days: 40, Load: headlineLoad, Sigma: 1, Restart: 1, Policies: []string{caravan}, Seeds: 5}
 	if quick {
 		c.Days, c.Seeds = 15, 2
+		return []Cell{c}
 	}
-	return []Cell{c}
+	other := c
+	other.ID, other.Policies = c.ID+"-no-preempt", []string{staying}
+	return []Cell{c, other}
 }
