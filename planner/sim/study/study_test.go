@@ -171,7 +171,7 @@ func TestSentences(t *testing.T) {
 	}
 	for want, limit := range map[string]float64{
 		"reached in all of 2 comparisons.": -1,
-		"reached on 64 GPUs, synthetic gangs. Not reached on 256 GPUs, synthetic gangs (-16.7 %).":                                                                       0.6,
+		"reached on 64 GPUs, synthetic gangs. Not reached on 256 GPUs, synthetic gangs (-16.7 %).":                                                                                  0.6,
 		"Not reached on 64 GPUs, synthetic gangs (63.6 %). Not reachable by rigid jobs on 256 GPUs, synthetic gangs, where the bound is 66.7 % and caravan+no-preempt has -16.7 %.": 0.7,
 	} {
 		if diff := cmp.Diff(want, verdict([]Played{c, worse}, staying, is, limit, percent)); diff != "" {
