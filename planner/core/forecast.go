@@ -320,9 +320,7 @@ func (c *cycle) foretell(j *model.Job, g *gang, w *wait) {
 	}
 	if o == nil {
 		if o = c.guessStart(j, g); o == nil {
-			if most := c.policy.MaxForecasts(); most > 0 {
-				w.detail.Basis = fmt.Sprintf("not estimated: it is for the first %d that wait", most)
-			}
+			w.detail.Basis = fmt.Sprintf("not estimated: it is for the first %d that wait", c.policy.MaxForecasts())
 			return
 		}
 	}

@@ -114,7 +114,7 @@ func (p Policy) reservations() int {
 		return p.Backfill.Depth
 	case p.mode() == BackfillEasy:
 		return 1
-	case p.Order == OrderCaravan && p.Backfill.Mode == "":
+	case p.Backfill.Mode == "": // with OrderCaravan, as others do not backfill then
 		return caravanDepth
 	case p.MaxHolds > 0:
 		return p.MaxHolds

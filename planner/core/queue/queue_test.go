@@ -65,6 +65,9 @@ func TestPolicy(t *testing.T) {
 		"fifo":        {Policy{Order: OrderFIFO, MaxHolds: 3}, 3, nil},
 		"caravan":     {Policy{Order: OrderCaravan, MaxHolds: DefaultMaxHolds}, caravanDepth, nil},
 		"each":        {Policy{Order: OrderCaravan, Backfill: Backfill{Mode: BackfillConservative}}, DefaultMaxHolds, nil},
+		"easy":        {Policy{Order: OrderBackfill, MaxHolds: 3}, 1, nil},
+		"a depth":     {Policy{Order: OrderFIFO, Backfill: Backfill{Mode: BackfillConservative, Depth: 1}}, 1, nil},
+		"each of one": {Policy{Order: OrderFIFO, MaxHolds: 1, Backfill: Backfill{Mode: BackfillConservative}}, 1, nil},
 		"best effort": {Policy{Order: OrderBestEffort, MaxHolds: 3}, 0, nil},
 		"bad":         {Policy{Order: "random", MaxHolds: -2}, -2, []string{`order "random"`, "max_holds -2"}},
 	}
@@ -83,6 +86,52 @@ func TestPolicy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each fault of backfill is told with its value and what is allowed, all of them at once.
+func TestBackfillFaults(t *testing.T) {
+	for name, test := range map[string]struct {
+		backfill Backfill
+		want     []string
+	}{
+		"none":      {Backfill{}, nil},
+		"off":       {Backfill{Mode: BackfillOff}, nil},
+		"easy":      {Backfill{Mode: BackfillEasy, Depth: 1, DefaultDuration: 1, MaxWait: 1}, nil},
+		"each gang": {Backfill{Mode: BackfillConservative}, nil},
+		"all of it": {Backfill{Mode: "fast", Depth: -1, DefaultDuration: -1, MaxWait: -1}, []string{
+			`backfill.mode "fast": want one of ["off" "easy" "conservative"]`,
+			"backfill.depth -1: want 0 or more",
+			"backfill.max_wait -1ns: want 0 or more",
+			"backfill.default_duration -1ns: want 0 or more",
+		}},
+	} {
+		var got []string
+		if err := test.backfill.Validate(); err != nil {
+			got = strings.Split(strings.ReplaceAll(err.Error(), ErrPolicy.Error()+": ", ""), "\n")
+			if !errors.Is(err, ErrPolicy) {
+				t.Errorf("%s: %v is no fault of the policy", name, err)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What is not set is what the documentation says, and what is set, however little, is taken.
+func TestBackfillDefaults(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy    Policy
+		trust     time.Duration
+		forecasts int
+	}{
+		"not set":              {Policy{}, 12 * time.Hour, 64},
+		"as little as it goes": {Policy{Forecasts: 1, Backfill: Backfill{MaxWait: 1}}, 1, 1},
+	} {
+		if trust, forecasts := test.policy.Backfill.Trust(), test.policy.MaxForecasts(); trust != test.trust || forecasts != test.forecasts {
+			t.Errorf("%s: trusts estimates for %s and makes %d, want %s and %d", name, trust, forecasts, test.trust, test.forecasts)
+		}
 	}
 }
 
