@@ -18,7 +18,7 @@ import (
 func TestMovesAreSound(t *testing.T) {
 	made, tries := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		for range 3 {
+		for range 8 { // in one of fifty or so somebody is moved
 			tries++
 			s := anyContest(t)
 			for i := range s.Jobs {
@@ -33,7 +33,7 @@ func TestMovesAreSound(t *testing.T) {
 		}
 	})
 	t.Logf("somebody was moved in %d of %d clusters", made, tries)
-	if made == 0 {
+	if made == 0 && !testing.Short() { // a short test draws few
 		t.Error("nobody was ever moved")
 	}
 }
