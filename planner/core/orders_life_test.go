@@ -215,7 +215,7 @@ func TestDeadlinesArePromised(t *testing.T) {
 		promised, gaveWay = promised+len(c.promised), gaveWay+c.gaveWay
 	})
 	t.Logf("%d promises kept; %d times somebody gave way", promised, gaveWay)
-	if promised == 0 || gaveWay == 0 {
+	if promised == 0 || gaveWay == 0 && !testing.Short() { // a short test draws few
 		t.Errorf("%d promises, %d gave way", promised, gaveWay)
 	}
 }
