@@ -16,25 +16,22 @@ type request struct {
 	told *answered
 }
 
-// asksAgain notes what a job asks for that has had its turn, if another turn is decided by
-// what others alike were told.
+// asksAgain notes what a job asks for that has had its turn and waits, if another turn is
+// decided by what others alike were told.
 func (c *cycle) asksAgain(t *turn) {
-	if !c.passesAlike || t.placed > 0 || len(t.gangs) != 1 || len(t.waits) != 1 {
+	j := t.job
+	if gangOf(j) != model.GangJob || len(t.waits) == 0 || !j.RetryAfter.IsZero() || !j.Deadline.IsZero() {
 		return
 	}
-	j, g := t.job, &t.gangs[0]
-	if gangOf(j) != model.GangJob || j.State != model.StateQueued || j.Hold != "" || !j.RetryAfter.IsZero() || !j.Deadline.IsZero() || len(j.Data)+len(j.Models)+len(j.Regions)+len(g.options) > 0 {
+	g := &t.gangs[0]
+	if g.astray || !g.simple() {
 		return
 	}
-	if g.named || g.nowhere != "" || g.astray || g.grown > 0 || !g.plain() || g.unit.Parts[0].Request.Shares() || c.triesShort(j, g) {
-		return
-	}
-	if key, plain := keyOfGang(g); plain {
-		a := &request{gang: *g, key: key, told: c.answersTo(key)}
-		c.askings[j] = a
-		if c.lasts && c.lasting.waiters[j] != nil {
-			c.lasting.waiters[j].asks = a
-		}
+	key, _ := keyOfGang(g)
+	a := &request{gang: *g, key: key, told: c.answersTo(key)}
+	c.askings[j] = a
+	if c.lasts {
+		c.lasting.waiters[j].asks = a
 	}
 }
 
@@ -52,7 +49,7 @@ func (c *cycle) mayPassAlike() bool {
 // taken or kept last; false if it has to be looked at. What it asks for is handed over, nil
 // if that is not known. Nobody reads that it waits, so the plan does not say it.
 func (c *cycle) waitsLike(j *model.Job, a *request) bool {
-	if a == nil || a.told.epoch != c.epoch || !a.told.known || a.told.beside != "" || c.mayEndInTime(a) {
+	if a == nil || a.told.epoch != c.epoch || !a.told.known || c.mayEndInTime(a) {
 		return false
 	}
 	if !c.postponing {
@@ -67,24 +64,17 @@ func (c *cycle) waitsLike(j *model.Job, a *request) bool {
 }
 
 // askingOf is what a job asks for that is so many places behind the first, nil if it is not
-// known.
+// known. In an order that is kept it is mostly there, and need not be looked up.
 func (c *cycle) askingOf(place int, j *model.Job) *request {
-	if line := c.scratch.inLine; c.lasts && place < len(line) && line[place].Job == j {
+	if line := c.scratch.inLine; c.lasts && line[place].Job == j { // else somebody before it has come back
 		return line[place].asks
 	}
 	return c.askings[j]
 }
 
-// forgetAskings forgets what jobs ask for and were answered.
-func (p *Prepared) forgetAskings() {
-	clear(p.askings)
-	clear(p.scratch.waits)
-	if p.lasting != nil {
-		for _, w := range p.lasting.order {
-			w.asks = nil
-		}
-	}
-}
+// forgetAnswers forgets what jobs were answered, so that all are looked at again: an answer
+// that is not found any more is of no decision to come.
+func (p *Prepared) forgetAnswers() { clear(p.scratch.waits) }
 
 // mayEndInTime reports whether it is not known that a job does not end before others start
 // who have reserved their places.
@@ -93,25 +83,24 @@ func (c *cycle) mayEndInTime(asks *request) bool {
 	if a == nil || len(a.bounds) == 0 || a.bounds[len(a.bounds)-1] < asks.gang.runs {
 		return false
 	}
-	a.sync()
 	return asks.told.failedIn != a.cycle || asks.gang.runs < asks.told.failed
 }
 
-// waitsBehind tells a job that waits behind another one in a strict queue no more than that;
+// waitsBehind tells a job that waits behind another one in a strict queue that it is behind;
 // false if there is more to it. In plans that nobody reads it is not looked at.
 func (c *cycle) waitsBehind(j *model.Job, plan *model.Plan) bool {
-	if !c.terse || c.blocked == "" || c.yield != nil || len(c.landings) > 0 || j.State != model.StateQueued || gangOf(j) != model.GangJob || j.Hold != "" || !j.RetryAfter.IsZero() || elastic(j) || c.constraintFaults(j) != "" {
+	if !c.terse || c.blocked == "" || j.State != model.StateQueued || gangOf(j) != model.GangJob || j.Hold != "" || !j.RetryAfter.IsZero() || c.lands(j) || c.constraintFaults(j) != "" {
 		return false
 	}
 	d := model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}}
 	for i := range j.Groups {
-		d.Detail.MembersWanted += max(0, j.Groups[i].Count)
-		d.Detail.WantedGPUs += max(0, j.Groups[i].Count) * askedGPUs(&j.Groups[i])
+		d.Detail.MembersWanted += j.Groups[i].Count
+		d.Detail.WantedGPUs += j.Groups[i].Count * askedGPUs(&j.Groups[i])
 	}
 	if d.Detail.MembersWanted == 0 {
 		return false
 	}
-	d.Reason, d.Detail.Code, d.Detail.Ahead = c.blocked+" is ahead", codeBehind, c.waiting
+	d.Detail.Code, d.Detail.Ahead = codeBehind, c.waiting
 	c.tellStanding(j, &d)
 	c.waiting++
 	plan.Decisions = append(plan.Decisions, d)

@@ -128,7 +128,7 @@ func (ch *Change) isNone() bool {
 func (p *Prepared) putRest(s *model.Snapshot) {
 	levels, queues := p.levels, p.queues
 	if len(p.regions)+len(s.Regions)+len(queues)+len(s.Queues) > 0 {
-		p.forgetAskings() // where somebody may go can be another place now
+		p.forgetAnswers() // where somebody may go can be another place now
 	}
 	p.setRest(s)
 	switch {
@@ -147,7 +147,7 @@ func (p *Prepared) putPolicy(policy Policy) {
 	tree, ends := p.policy.NeedsTree(), p.policy.Backfill.DefaultDuration
 	p.chosen, p.policy = policy, policy
 	p.pending, p.lasting = nil, nil
-	p.forgetAskings()
+	p.forgetAnswers()
 	if p.tree != nil && ends != policy.Backfill.DefaultDuration {
 		for node := range p.held {
 			p.setEnding(int32(node))

@@ -326,7 +326,7 @@ func (c *cycle) domainAround(lo, hi int32) int32 {
 // placeUnit places a gang where nobody needs the room later, else where it ends in
 // time.
 func (c *cycle) placeUnit(g *gang) (place.Result, bool) {
-	c.unsure = c.unsure || !g.plain() || len(g.options) > 0 || g.unit.Parts[0].Request.Shares()
+	c.unsure = c.unsure || !g.simple()
 	switch {
 	case g.astray:
 		return place.Result{}, false

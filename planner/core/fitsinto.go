@@ -12,6 +12,12 @@ import (
 // plain reports whether room for each member is all that a gang needs.
 func (g *gang) plain() bool { return g.countable() && !g.sliced() }
 
+// simple reports whether it is placed in one way only: with room for each of its members,
+// on GPUs of their own.
+func (g *gang) simple() bool {
+	return g.plain() && len(g.options) == 0 && !g.unit.Parts[0].Request.Shares()
+}
+
 // countable reports whether counting the members that a domain takes, in whole
 // slices, says whether the gang fits into it.
 func (g *gang) countable() bool {

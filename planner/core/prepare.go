@@ -205,7 +205,7 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil
 	p.said, p.askings, p.refusals = map[*model.Job]queue.Said{}, map[*model.Job]*request{}, map[possibleKey]int{}
-	p.forgetAskings()
+	p.forgetAnswers()
 	for a := range allocs {
 		if at, ok := tree.Find(a.Node); ok {
 			p.allocsOn[at] = append(p.allocsOn[at], a)

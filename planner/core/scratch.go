@@ -81,7 +81,7 @@ func (s *scratch) takeBack(c *cycle) {
 		s.running, s.holds, s.members = cleared(s.running), cleared(s.holds), cleared(s.members)
 	}
 	if s.epoch = c.epoch; len(s.waits) > maxAnswers {
-		c.forgetAskings()
+		c.forgetAnswers()
 	}
 	clear(s.entries)
 	clear(s.stands.list)

@@ -41,7 +41,9 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 			c.begin(&t, j)
 			c.serve(&t, 0)
 			plan.Decisions = append(plan.Decisions, c.end(&t))
-			c.asksAgain(&t)
+			if c.passesAlike {
+				c.asksAgain(&t)
+			}
 		}
 		return
 	}
