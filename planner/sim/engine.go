@@ -322,7 +322,7 @@ func (r *run) left(i int) error {
 	r.meter.events++
 	j.stops++
 	if j.unsaved {
-		j.lose(j.Duration)
+		r.lose(j, j.Duration)
 	}
 	r.log(i, EventStop, j.pieces, 0)
 	r.release(i)

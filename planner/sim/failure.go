@@ -44,7 +44,7 @@ func (r *run) crash(i int) {
 		if worked := j.since - j.begins; worked > 0 && every > 0 && !j.unsaved {
 			back = max(j.left, j.saved-math.Floor(worked/every)*every*j.speed)
 		}
-		j.lose(back)
+		r.lose(j, back)
 	}
 	r.log(i, EventFail, j.pieces, 0)
 	r.release(i)
@@ -52,5 +52,16 @@ func (r *run) crash(i int) {
 	held := j.phase == holding
 	if r.wait(i); held {
 		j.asked = asked // it has not run since
+	}
+}
+
+// lose takes a job back to where so much was still to be done.
+func (r *run) lose(j *job, left float64) {
+	j.lately = left - j.left
+	j.lost += j.lately * j.Width()
+	j.left = left
+	if j.unsaved {
+		j.anew++
+		r.meter.anew = max(r.meter.anew, j.anew)
 	}
 }

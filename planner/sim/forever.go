@@ -23,8 +23,12 @@ func (r *run) watchQuiet(actions int) {
 }
 
 // watchVain stops a scheduler that leaves everything free although somebody waits: where
-// no node is down soon, else after maxQuiet.
+// no node is down soon, else after maxQuiet. It stops one, too, that never lets a job end.
 func (r *run) watchVain(actions int) error {
+	if r.meter.anew > maxAnew {
+		j := &r.jobs[slices.IndexFunc(r.jobs, func(j job) bool { return j.anew > maxAnew })]
+		return fmt.Errorf("%w: job %s, of %d GPUs for %s, saves nothing and has begun again %d times: who is stopped so often, to give way or by failures, never ends", ErrSetup, j.ID, j.GPUs, lasting(j.Duration).Round(time.Second), maxAnew)
+	}
 	if r.idle++; actions > 0 || r.allocated > 0 || r.cloud != nil || slices.Contains(r.down, true) {
 		r.idle = 0
 	}
@@ -41,6 +45,9 @@ func (r *run) watchVain(actions int) error {
 // maxIdle is how many decisions in a row may leave a cluster empty in which
 // nothing else is to come, and minIdle how many in maxQuiet.
 const maxIdle, minIdle = 1000, 100
+
+// maxAnew is how often a job that saves nothing may begin again.
+const maxAnew = 1000
 
 // unfinished are the jobs that wait for ever, and why.
 func (r *run) unfinished() (out []Unfinished) {

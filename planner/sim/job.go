@@ -64,6 +64,8 @@ type job struct {
 	booting, booted float64
 	// held are the GPU-seconds that it has had, lost those whose work was lost.
 	held, lost float64
+	// anew is how often it has lost all that it had done, as it saves nothing.
+	anew int
 	// lately is the work that it loses just now, in seconds at full speed.
 	lately float64
 	// began is when it got its GPUs, the last time.
@@ -95,13 +97,6 @@ func (j *job) advance(now float64) {
 		}
 		j.since = now
 	}
-}
-
-// lose takes it back to where so much was still to be done.
-func (j *job) lose(left float64) {
-	j.lately = left - j.left
-	j.lost += j.lately * j.Width()
-	j.left = left
 }
 
 // finish is when it will be done if nothing disturbs it.

@@ -25,6 +25,8 @@ type meter struct {
 	// submitted, started, resized, stopped or ended, nodes that went or came, GPUs
 	// that were divided.
 	events int
+	// anew is how often one job, of those that save nothing, has begun again at most.
+	anew int
 }
 
 // pass counts the time up to another one, during which nothing changed.

@@ -202,3 +202,23 @@ func TestUnsavedRows(t *testing.T) {
 		}
 	}
 }
+
+// Turns in which nobody ever comes to his end, since all lose what they have done, are
+// told and not played for ever.
+func TestUnsavedWorkThatNeverEnds(t *testing.T) {
+	p := core.Policy{Order: "timeslice"}
+	p.Preempt.Enabled = true
+	day := 86400.0
+	jobs := []trace.Job{{ID: "a", Duration: day, GPUs: 8}, {ID: "b", Submit: 1, Duration: day, GPUs: 8}}
+	for _, savedOnly := range []bool{true, false} {
+		p.Preempt.SavedOnly = savedOnly
+		c := small(t)
+		_, err := Run(t.Context(), Setup{Cluster: c, Jobs: jobs, Unsaved: []bool{true, true}, Scheduler: planned(t, c, p), Interval: 10, Restart: DefaultRestart})
+		if savedOnly && err != nil {
+			t.Errorf("who saves nothing stays: %v", err)
+		}
+		if want := "of 8 GPUs for 24h0m0s, saves nothing and has begun again 1000 times"; !savedOnly && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("all are stopped by turns: %v: want %q", err, want)
+		}
+	}
+}
