@@ -14,7 +14,7 @@ var buyers = []struct {
 }{{rowDemand, 0}, {rowSpot, spotPart}, {rowWait, 0}}
 
 // otherSizes are what fleets that buy have by the fixed one, beside smaller.
-var otherSizes = []float64{0.5, 0.875, 1}
+var otherSizes = []float64{0.5, 0.75, 1}
 
 // sizes plays fleets that buy and own more, or less, than the one of the other rows.
 func (f *fleets) sizes(ctx context.Context, but int) (out []Cost, err error) {
