@@ -23,7 +23,7 @@ const EnvKills = "CARAVAN_KILLS"
 const changing = `
 policy {
   preempt {
-    enabled      = true
+    unsaved      = true
     min_run_time = "0s"
     max_per_job  = 1000
     max_per_hour = 100000

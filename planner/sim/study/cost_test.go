@@ -64,7 +64,7 @@ func TestCosts(t *testing.T) {
 		}
 		switch {
 		case c.Size:
-			if (c.Row != rowDemand && c.Row != rowWait) || !slices.Contains([]int{32, 56, 64}, c.GPUs) {
+			if (c.Row != rowDemand && c.Row != rowWait) || !slices.Contains([]int{32, 48, 64}, c.GPUs) {
 				t.Errorf("of another size: %+v", c)
 			}
 		case c.Seed == 1:
@@ -75,11 +75,11 @@ func TestCosts(t *testing.T) {
 		t.Errorf("on premises only: %+v, %+v", most, wait)
 	}
 	least, demand := rows[rowPremises], rows[rowDemand]
-	if rows[rowFixed].GPUs != 64 || demand.GPUs != 48 || rows[rowSpot].GPUs != 48 || least.Short || least.Met < demand.Met {
+	if rows[rowFixed].GPUs != 64 || demand.GPUs != 56 || rows[rowSpot].GPUs != 56 || least.Short || least.Met < demand.Met {
 		t.Errorf("rows %+v", rows)
 	}
 	f := fleetsOf(t, &cell, 1)
-	if least.GPUs > 48 {
+	if least.GPUs > 56 {
 		less, err := f.play(t.Context(), rowPremises, least.GPUs/perNode-1, -1)
 		if err != nil || less.Met >= demand.Met {
 			t.Errorf("a node less meets %g of the deadlines, %v: want less than %g", less.Met, err, demand.Met)
@@ -93,7 +93,7 @@ func TestCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Cost and deadlines", "64 GPUs, synthetic gangs, load 1, 2 seeds", rowPremises, rowWait, "where long waits buy nodes", "busy hours, × 3", "Cost per run 15.0 % lower", "27 to 84 %", "by how many GPUs are owned", "| smaller, buys for long waits | 56 |"} {
+	for _, want := range []string{"## Cost and deadlines", "64 GPUs, synthetic gangs, load 1, 2 seeds", rowPremises, rowWait, "where long waits buy nodes", "busy hours, × 3", "Cost per run 15.0 % lower", "27 to 84 %", "by how many GPUs are owned", "| smaller, buys for long waits | 48 |"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the document lacks %q", want)
 		}
