@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
@@ -231,15 +232,7 @@ func (a *ahead) offersNothing(node int32) bool {
 }
 
 func sameRow(a, b *topo.Row) bool {
-	if a.GPUs != b.GPUs || a.Free != b.Free || a.Owner != b.Owner || a.Closed != b.Closed || len(a.Ports) != len(b.Ports) {
-		return false
-	}
-	for i := range a.Ports {
-		if a.Ports[i] != b.Ports[i] {
-			return false
-		}
-	}
-	return true
+	return a.GPUs == b.GPUs && a.Free == b.Free && a.Owner == b.Owner && a.Closed == b.Closed && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Users, b.Users)
 }
 
 // borrows says, of a gang placed where others will start, who does first, or for whom
@@ -267,7 +260,7 @@ func (c *cycle) borrows(g *gang, placed []place.Placed) (b model.Backfill, any b
 	return b, first < eternity
 }
 
-// borrowsReason says so.
+// backfillReason says so.
 func (c *cycle) backfillReason(b *model.Backfill) string {
 	if b == nil {
 		return ""

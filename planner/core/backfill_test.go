@@ -76,6 +76,7 @@ func TestBackfillByHand(t *testing.T) {
 		// a should have ended after 1h and has run for 90m: 2h are expected now.
 		"it has outlived its estimate": {six, "a 50 90m runs:1h\nb 50 0s runs:4h", "H 5x1 runs:3h", easy, "H 30m"},
 		"default duration":             {six, "a 50 0s\nb 50 0s", "H 5x1\nS 1x1 runs:1h", Policy{Backfill: queue.Backfill{Mode: queue.BackfillEasy, DefaultDuration: 2 * time.Hour}}, "H 2h; S now"},
+		"starts of two are estimated":  {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nL 1x1 runs:3h\nM 1x1 runs:3h", Policy{Forecasts: 2, Backfill: easy.Backfill}, "H 2h; L 4h; M ?"},
 		"order backfill is EASY":       {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nL 1x1 runs:3h\nS 1x1 runs:2h", Policy{Order: queue.OrderBackfill}, "H 2h; L 4h; S now, before H"},
 		"with another order":           {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:1h\nL 1x1 runs:3h\nS 1x1 runs:2h", Policy{Order: queue.OrderSJF, Backfill: queue.Backfill{Mode: queue.BackfillEasy}}, "H 2h; S now, before H; L 3h"},
 		"off: kept from now on":        {six, "a 50 0s runs:2h\nb 50 0s runs:4h", "H 5x1 runs:3h\nS 1x1 runs:1h", Policy{}, "H 2h; S 4h"},
