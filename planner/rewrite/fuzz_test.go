@@ -55,19 +55,20 @@ func FuzzRewriteJSON(f *testing.F) {
 	})
 }
 
-// FuzzOriginByName: a name that is read as a split group's is that group's.
+// FuzzOriginByName: a name that is read as that of a member's group, in a slot or not, or of
+// those that have no place yet, is the one that they have; any other is a group's own.
 func FuzzOriginByName(f *testing.F) {
-	for _, name := range []string{"w", "w-0", "w-1_", "w-99999999999999999999", "-1", "w--1", "", "_", "w-01", "w-+1"} {
+	for _, name := range []string{"w", "w-0", "w-1_", "w-99999999999999999999", "-1", "w--1", "", "_", "w-01", "w-+1",
+		"w-v1", "-v1", "w-1-v2", "w-0-v3_", "w-v0", "w-v01", "w-rest", "-rest", "w-rest_", "w-rest-v1"} {
 		f.Add(name)
 	}
 	orig := job("batch", "none", group("w", 3, 1), group("w-1", 2, 1), group("", 1, 1))
 	f.Fuzz(func(t *testing.T, name string) {
 		group, index, split := rewrite.OriginByName(orig, name)
-		if split && (index < 0 || rewrite.SplitName(orig, group, index) != name) {
-			t.Errorf("OriginByName(%q) = %q, %d", name, group, index)
-		}
-		if !split && group != name {
-			t.Errorf("OriginByName(%q) = %q", name, group)
+		slot := rewrite.SlotByName(orig, name)
+		rest := name == group+"-rest" && !split && slot == 0
+		if index < 0 || slot < 0 || rewrite.GroupName(orig, group, index, split, slot) != name && !rest {
+			t.Errorf("OriginByName(%q) = %q, %d, %t, in slot %d", name, group, index, split, slot)
 		}
 	})
 }
