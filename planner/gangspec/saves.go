@@ -18,7 +18,7 @@ func savesWork(job *api.Job, spec Spec) bool {
 			continue
 		}
 		for _, t := range g.Tasks {
-			if t != nil && t.Driver == DriverName && hasBlock(t.Config["checkpoint"]) {
+			if t != nil && t.Driver == DriverName && savesAs(t.Config["checkpoint"]) {
 				return true
 			}
 		}
@@ -26,15 +26,25 @@ func savesWork(job *api.Job, spec Spec) bool {
 	return false
 }
 
-// hasBlock reports whether a driver's configuration has a block: an object, or a list of
-// them, as Nomad's parsers of HCL and JSON make of it.
-func hasBlock(value any) bool {
-	v := reflect.ValueOf(value)
+// savesAs reports whether a checkpoint block has the driver ask for checkpoints, or look
+// for them: by itself, say with a grace alone, it does neither. It is an object, or a list
+// of them, as Nomad's parsers of HCL and JSON make of it.
+func savesAs(block any) bool {
+	v := reflect.ValueOf(block)
 	switch v.Kind() {
-	case reflect.Map:
-		return v.Len() > 0
 	case reflect.Slice:
-		return v.Len() > 0 && hasBlock(v.Index(0).Interface())
+		return v.Len() > 0 && savesAs(v.Index(0).Interface())
+	case reflect.Map:
+		return v.Type().Key().Kind() == reflect.String && (holds(v, "signal") || holds(v, "paths"))
 	}
 	return false
+}
+
+// holds reports whether there is a text or a list of that name, and it is not empty.
+func holds(block reflect.Value, name string) bool {
+	v := block.MapIndex(reflect.ValueOf(name).Convert(block.Type().Key()))
+	if v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	return (v.Kind() == reflect.String || v.Kind() == reflect.Slice) && v.Len() > 0
 }
