@@ -28,7 +28,7 @@ type decided struct {
 }
 
 func (a *app) decideCommand() *cobra.Command {
-	var policy core.Policy
+	var named, strict = config.DefaultOrder, false
 	var whole bool
 	cmd := &cobra.Command{
 		Use:   "decide SNAPSHOT",
@@ -37,17 +37,43 @@ func (a *app) decideCommand() *cobra.Command {
 planner would decide on it: one decision for each job that waits, then who gives
 way and which elastic gangs get another size. With --json it prints the decisions,
 with --plan all of the plan, as JSON. SNAPSHOT may be - for standard input. A
-planner's own snapshot is at /caravan/v1/snapshot.`,
-		Example: "  caravan decide --json cluster.json\n  curl -s $CARAVAN_ADDR/caravan/v1/snapshot | caravan decide -",
+planner's own snapshot is at /caravan/v1/snapshot.
+
+It decides by the policy of a planner that nobody has configured, but for its order
+and --strict, or by that of a file with a policy block.`,
+		Example: "  caravan decide --json cluster.json\n  caravan decide --policy policy.hcl cluster.json\n  curl -s $CARAVAN_ADDR/caravan/v1/snapshot | caravan decide -",
 		Args:    args(1, 1, "one snapshot"),
-		RunE: func(_ *cobra.Command, argv []string) error {
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			policy, err := a.policyNamed(config.Default().Policy.Policy, named)
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("strict") {
+				policy.Strict = strict
+			}
 			return a.decide(argv[0], policy, whole)
 		},
 	}
-	cmd.Flags().StringVar(&policy.Order, "policy", config.DefaultOrder, "the queue's `order`: "+strings.Join(queue.Orders(), ", "))
-	cmd.Flags().BoolVar(&policy.Strict, "strict", false, "nobody passes a job that waits for room")
+	cmd.Flags().StringVar(&named, "policy", named, "the queue's `order`: "+strings.Join(queue.Orders(), ", ")+"; or a file.hcl")
+	cmd.Flags().BoolVar(&strict, "strict", false, "nobody passes a job that waits for room")
 	cmd.Flags().BoolVar(&whole, "plan", false, "print the whole plan, as JSON")
 	return cmd
+}
+
+// policyNamed is a policy with another order, or the one of a file with a policy block,
+// in which nothing is said of when nodes are bought.
+func (a *app) policyNamed(policy core.Policy, named string) (core.Policy, error) {
+	if !strings.HasSuffix(named, ".hcl") {
+		policy.Order = named
+		return policy, nil
+	}
+	src, err := readFile(a.env, named)
+	if err != nil {
+		return policy, fmt.Errorf("read policy: %w", err)
+	}
+	own, err := config.ParsePolicy(src, named, config.Default().Levels)
+	own.Burst = policy.Burst
+	return own.Policy, err
 }
 
 // isRecording reports whether a file is what caravan snapshot saves.

@@ -91,11 +91,12 @@ func (a *app) replayCommand() *cobra.Command {
 		Short: "Decide again on a saved snapshot, offline",
 		Long: `Replay decides again on what caravan snapshot saved, or on a bare snapshot
 (docs/snapshot.md), by the policy recorded, and says where the plan differs from
-the one recorded. With --policy it shows what another order would have done.
+the one recorded. With --policy it shows what another order, or the policy of a file,
+would have done.
 With --output it writes the recording again, with --scrub without names, and
 decides nothing. FILE may be - for standard input.
 
-A bare snapshot has no policy and is decided on in the order of caravan decide.
+A bare snapshot has no policy and is decided on by that of caravan decide.
 
 Exit codes: 0 decided, and nothing differs from what was recorded, or it was
 decided by another policy than the recorded one; 1 something differs by the policy
@@ -116,10 +117,12 @@ recorded, or the file cannot be read.`,
 			}
 			policy := r.Policy
 			if bare {
-				policy.Order = config.DefaultOrder
+				policy = config.Default().Policy.Policy
 			}
 			if cmd.Flags().Changed("policy") {
-				policy.Order = order
+				if policy, err = a.policyNamed(policy, order); err != nil {
+					return err
+				}
 			}
 			if cmd.Flags().Changed("strict") {
 				policy.Strict = strict
@@ -127,7 +130,7 @@ recorded, or the file cannot be read.`,
 			return a.replay(argv[0], r, policy)
 		},
 	}
-	cmd.Flags().StringVar(&order, "policy", "", "another `order`: "+strings.Join(queue.Orders(), ", "))
+	cmd.Flags().StringVar(&order, "policy", "", "another `order`: "+strings.Join(queue.Orders(), ", ")+"; or a file.hcl")
 	cmd.Flags().BoolVar(&strict, "strict", false, "nobody passes a job that waits for room")
 	cmd.Flags().BoolVar(&scrub, "scrub", false, "write the recording without names, and decide nothing")
 	cmd.Flags().StringVarP(&out, "output", "o", "-", "`file` to write it to; - is standard output")
