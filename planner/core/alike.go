@@ -28,8 +28,11 @@ func (c *cycle) asksAgain(t *turn) {
 		return
 	}
 	key, _ := keyOfGang(g)
-	a := &request{gang: *g, key: key, told: c.answersTo(key)}
+	a := &request{gang: *g, key: key, told: c.answersOf(g)}
 	c.askings[j] = a
+	if aged := c.agedOf[j]; aged != nil {
+		aged.asks = a
+	}
 	if c.lasts {
 		c.lasting.waiters[j].asks = a
 	}
@@ -54,8 +57,10 @@ func (c *cycle) waitsLike(j *model.Job, a *request) bool {
 	}
 	if !c.postponing {
 		// Others may give way to it though they do not to its like.
-		if c.placedNow = nil; c.mayPreempt(j, &a.gang) {
-			return false
+		if !c.askedInVain(a.told, c.rankOf(j)) || c.yield != nil && len(c.yield.owed) > 0 {
+			if c.placedNow = nil; c.mayPreempt(j, &a.gang) {
+				return false
+			}
 		}
 	}
 	c.postponeToo(j, &a.gang, a.key, a.told)
@@ -68,6 +73,9 @@ func (c *cycle) waitsLike(j *model.Job, a *request) bool {
 func (c *cycle) askingOf(place int, j *model.Job) *request {
 	if line := c.scratch.inLine; c.lasts && line[place].Job == j { // else somebody before it has come back
 		return line[place].asks
+	}
+	if line := c.scratch.line; !c.lasts && place < len(line) && line[place].of.job == j {
+		return line[place].of.asks
 	}
 	return c.askings[j]
 }

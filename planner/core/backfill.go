@@ -151,8 +151,8 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 		return place.Result{}, false
 	}
 	a.sync()
-	key, plain := keyOfGang(g)
-	if told := c.waits[key]; plain && told != nil && told.failedIn == a.cycle && g.runs >= told.failed {
+	told := c.answersOf(g)
+	if told != nil && told.failedIn == a.cycle && g.runs >= told.failed {
 		return place.Result{}, false
 	}
 	e := a.lend(g.runs, g.queue)
@@ -160,8 +160,7 @@ func (c *cycle) placeInTime(g *gang) (place.Result, bool) {
 	r, ok := e.Place(g.unit)
 	e.State.Revert(mark)
 	if !ok {
-		if plain {
-			told := c.answersTo(key)
+		if told != nil {
 			told.failed, told.failedIn = g.runs, a.cycle
 		}
 		return r, false

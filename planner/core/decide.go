@@ -116,6 +116,9 @@ type cycle struct {
 	// what is known of those for whom nobody may.
 	yield *yield
 	vain  vain
+	// asks is the number under which it is noted who has asked in vain; it is another one
+	// whenever that is forgotten.
+	asks int
 	// early are the jobs that go before their turn for what others leave to groups of
 	// theirs, and those groups.
 	early map[jobKey][]string
@@ -172,6 +175,40 @@ type answered struct {
 	// reserved, in one cycle. What is free only becomes less in it.
 	failed   time.Duration
 	failedIn uint32
+	// asked is up to which rank others were asked in vain to give way, as of a number of
+	// cycle.asks.
+	asked   rank
+	askedIn int
+}
+
+// answersOf is where a gang finds what its like were answered; nil if it has no like.
+func (c *cycle) answersOf(g *gang) *answered {
+	if g.answersFor != g.unit {
+		g.answers, g.answersFor = nil, g.unit
+		if key, plain := keyOfGang(g); plain {
+			g.answers = c.answersTo(key)
+		}
+	}
+	return g.answers
+}
+
+// askedInVain reports whether gangs alike, of the same rank or a higher one, have asked
+// others in vain to give way.
+func (c *cycle) askedInVain(a *answered, r rank) bool {
+	return a != nil && a.askedIn == c.asks && !r.beyond(a.asked)
+}
+
+// noteVain notes that they have.
+func (c *cycle) noteVain(g *gang, r rank) {
+	if a := c.answersOf(g); a != nil {
+		a.asked, a.askedIn = r, c.asks
+	}
+}
+
+// forgetVain forgets who has asked in vain.
+func (c *cycle) forgetVain() {
+	c.scratch.asks++
+	c.asks = c.scratch.asks
 }
 
 // answersTo is where gangs alike find what they were answered.
@@ -213,6 +250,7 @@ type taker struct {
 func newCycle(p *Prepared, now time.Time) *cycle {
 	c := &cycle{Prepared: p, now: now}
 	p.scratch.lend(c)
+	c.forgetVain()
 	c.ledger = p.openLedger()
 	p.views[viewNow].SetWants(p.shapesWanted())
 	for v := range p.views {
@@ -348,21 +386,23 @@ func (c *cycle) placeAmong(g *gang) (place.Result, bool) {
 
 // placeForGood places a gang, unless its like did not fit a moment ago.
 func (c *cycle) placeForGood(g *gang) (place.Result, bool) {
-	key, plain := keyOfGang(g)
-	if plain {
-		if a := c.waits[key]; a != nil && a.epoch == c.epoch {
+	a := c.answersOf(g)
+	if a != nil {
+		if a.epoch == c.epoch {
 			return place.Result{}, false
 		}
-		if _, known := c.possible[g.told(key)]; known && g.exact() {
-			return place.Result{}, false // not even into an empty cluster
+		if key, _ := keyOfGang(g); len(c.possible) > 0 && g.exact() {
+			if _, known := c.possible[g.told(key)]; known {
+				return place.Result{}, false // not even into an empty cluster
+			}
 		}
 	}
 	if g.grown > 0 {
 		return c.growNear(g)
 	}
 	result, ok := c.views[viewNow].Place(g.unit)
-	if !ok && plain {
-		c.answersTo(key).waitAnswer = waitAnswer{epoch: c.epoch}
+	if !ok && a != nil {
+		a.waitAnswer = waitAnswer{epoch: c.epoch}
 	}
 	return result, ok
 }

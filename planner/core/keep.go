@@ -27,6 +27,7 @@ func (p *Prepared) relist(old, now []*model.Job) {
 	}
 	if n := len(old) + len(now); n > bulk+len(p.jobs)/16 {
 		p.pending, p.lasting, p.aged, p.agedOf, p.some, p.shapes, p.timed = nil, nil, nil, nil, [someCount]map[jobKey]*model.Job{}, nil, -1
+		p.scratch.line = nil
 		return
 	}
 	if p.timed >= 0 {
@@ -57,10 +58,11 @@ func (p *Prepared) relist(old, now []*model.Job) {
 				p.lasting.drop(a)
 				p.aged = without(p.aged, a, compareAged)
 				delete(p.agedOf, j)
+				a.gone = true
 			}
 		}
 		for _, j := range now {
-			a := &agedJob{job: j}
+			a := newAged(j)
 			p.aged, p.agedOf[j] = with(p.aged, a, compareAged), a
 			p.lasting.put(a)
 		}

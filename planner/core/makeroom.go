@@ -76,15 +76,13 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 		}
 	}
 	if !ok {
-		if key, plain := keyOfGang(g); plain {
-			y.failed[key] = c.rankOf(j)
-		}
+		c.noteVain(g, c.rankOf(j))
 		return made{}, false
 	}
 	c.promise(j, g, m.result)
 	m.group = groupFor(j, g)
 	c.stop(j, &m)
-	clear(y.failed) // what they leave behind may be of use to others
+	c.forgetVain() // what they leave behind may be of use to others
 	return m, true
 }
 
@@ -115,6 +113,9 @@ func (c *cycle) yields(h preempt.Hold, queue string) {
 // undone by the caller.
 func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 	y := c.yield
+	if c.goesBeforeNone(j) {
+		return made{}, false
+	}
 	problem := preempt.Problem{State: c.views[viewNow].State, GPUs: g.gpus}
 	var of []int
 	if problem.Victims, of = c.victims(j, g); len(of) == 0 {
@@ -183,6 +184,19 @@ func (c *cycle) victims(j *model.Job, g *gang) (victims []preempt.Victim, of []i
 		of, victims = append(of, i), append(victims, victim)
 	}
 	return victims, of
+}
+
+// goesBeforeNone reports whether a job has no right to the room of anybody, whatever else
+// is asked of those who give way, so that nobody needs to be looked at.
+func (c *cycle) goesBeforeNone(j *model.Job) bool {
+	y := c.yield
+	if _, plain := y.rights.(preempt.ByPriority); !plain || c.asked != nil || c.policy.Interactive.Is(j) || c.policy.Backfill.Reclaim || y.surplus {
+		return false
+	}
+	if y.rights.(preempt.ByPriority).Beyond(j.Priority, y.lowest) {
+		return false
+	}
+	return c.stands == nil || !c.policy.Preemptive() || c.standing(j).Class >= y.highest
 }
 
 // unpromised are holds without what somebody else is to have of them, or is kept

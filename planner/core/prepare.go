@@ -201,6 +201,7 @@ func (p *Prepared) build(tree *topo.Tree, allocs func(yield func(*model.Alloc) b
 	p.named, p.apartNodes = make([]namedSet, n), nil
 	p.ending, p.endings, p.timed, p.turned = make([]bool, n), 0, -1, make([]uint32, n)
 	p.openAccounts()
+	p.scratch.line = nil
 	p.allocsOf, p.pending, p.lasting, p.aged, p.agedOf, p.possible = nil, nil, nil, nil, nil, map[toldKey]possibility{}
 	p.some = [someCount]map[jobKey]*model.Job{}
 	p.wants, p.shapes, p.usable = nil, nil, nil

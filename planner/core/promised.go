@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
-	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
 // promiseTime is for how long a job goes first after others have given way to it.
@@ -23,23 +22,42 @@ func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
 	if len(given) == 0 {
 		return list
 	}
-	promised, passes := map[jobKey]bool{}, false
+	promised := map[*model.Job][]string{}
+	for by, names := range given {
+		if j := c.jobs[by]; j != nil {
+			if groups := c.promisedGroups(j, names); len(groups) > 0 {
+				promised[j] = groups
+			}
+		}
+	}
+	if len(promised) == 0 {
+		return list
+	}
+	passes := false
 	c.early = map[jobKey][]string{}
 	for _, j := range list {
-		groups := c.promisedGroups(j, given[keyOf(j)])
-		promised[keyOf(j)] = len(groups) > 0
-		switch {
+		switch groups := promised[j]; {
 		case len(groups) == 0:
 			passes = true
 		case passes:
 			c.early[keyOf(j)] = groups
 		}
 	}
-	out := slices.Clone(list)
-	slices.SortStableFunc(out, func(a, b *model.Job) int {
-		return queue.Before(promised[keyOf(a)], promised[keyOf(b)])
-	})
-	return out
+	c.scratch.line = firstOf(c.scratch.line, func(p placeInLine) bool { return promised[p.of.job] != nil })
+	return firstOf(list, func(j *model.Job) bool { return promised[j] != nil })
+}
+
+// firstOf is a list with some of it first.
+func firstOf[T any](list []T, first func(T) bool) []T {
+	out, rest := make([]T, 0, len(list)), make([]T, 0, len(list))
+	for _, x := range list {
+		if first(x) {
+			out = append(out, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	return append(out, rest...)
 }
 
 // givenWay are the groups of jobs for which others have given way of late and have

@@ -15,8 +15,11 @@ type scratch struct {
 	claims map[possibleKey]claim
 	waits  map[possibleKey]*answered
 	shares map[possibleKey]sharedWait
-	// epoch is that of the last decision, order and inLine memory for those who wait.
+	// epoch and asks are those of the last decision, order and inLine memory for those who
+	// wait, line those who waited in it, in their order.
 	epoch  int
+	asks   int
+	line   []placeInLine
 	order  []*model.Job
 	inLine []*waiter
 	hopes  map[toldKey]possibility

@@ -36,8 +36,8 @@ func (c *cycle) stand() {
 	s := queue.Situation{Now: c.now, Past: c.past, Said: c.said, Jobs: slices.Grow(c.scratch.entries[:0], len(c.jobs)), Memory: c.scratch.stands.list}
 	s.GPUs, s.NodeGPUs, s.Models = c.usableGPUs()
 	s.CanRun, s.FitsWithout = c.canRun, c.fitsWithout
-	for _, a := range c.byAge() {
-		a.stands = -1
+	for i, a := range c.byAge() {
+		a.stands, a.at = -1, i
 		if s.Jobs = append(s.Jobs, *c.lastingOf(a)); c.complete(&s.Jobs[len(s.Jobs)-1]) {
 			a.stands = len(s.Jobs) - 1
 		} else {
@@ -61,9 +61,17 @@ type agedJob struct {
 	// entry is what disciplines see of it, but for what the time changes; nil: to be
 	// made.
 	entry *queue.Entry
-	// stands is its place among the standings of this decision, -1 if it has none.
-	stands int
+	// stands is its place among the standings of this decision, -1 if it has none, and at
+	// the one by age.
+	stands, at int
+	// waits: it has members to be placed; inLine: it is in the line of those who wait; gone:
+	// it is none of the jobs any more.
+	waits, inLine, gone bool
+	// asks is what it asks for, nil if it is not known.
+	asks *request
 }
+
+func newAged(j *model.Job) *agedJob { return &agedJob{job: j, waits: waits(j)} }
 
 func compareAged(a, b *agedJob) int { return queue.CompareAge(a.job, b.job) }
 
@@ -84,14 +92,26 @@ func (c *cycle) standing(j *model.Job) *queue.Standing {
 	if c.stands == nil {
 		return &noStanding
 	}
-	switch a := c.stands.of[j]; {
-	case a == nil:
-		return &noStanding
-	case a.stands < 0:
-		return &lastStanding
-	default:
-		return &c.stands.list[a.stands]
+	if a := c.stands.of[j]; a != nil {
+		return c.stands.at(a)
 	}
+	return &noStanding
+}
+
+// standingOf is how one of all jobs stands.
+func (c *cycle) standingOf(a *agedJob) *queue.Standing {
+	if c.stands == nil {
+		return &noStanding
+	}
+	return c.stands.at(a)
+}
+
+// at is how one of them stands.
+func (s *standings) at(a *agedJob) *queue.Standing {
+	if a.stands < 0 {
+		return &lastStanding
+	}
+	return &s.list[a.stands]
 }
 
 // byAge are all jobs, the oldest first.
@@ -99,7 +119,7 @@ func (p *Prepared) byAge() []*agedJob {
 	if p.aged == nil {
 		p.aged, p.agedOf = make([]*agedJob, 0, len(p.jobs)), make(map[*model.Job]*agedJob, len(p.jobs))
 		for j := range p.allJobs() {
-			a := &agedJob{job: j}
+			a := newAged(j)
 			p.aged, p.agedOf[j] = append(p.aged, a), a
 		}
 		slices.SortFunc(p.aged, compareAged)
@@ -239,29 +259,49 @@ func (c *cycle) inOrder(jobs []*model.Job) []*model.Job {
 	if c.stands == nil {
 		return jobs
 	}
-	type place struct {
-		job         *model.Job
-		priority    int
-		interactive int
-		class       int
-		key         float64
-	}
-	tree, places := c.queueTree(), make([]place, len(jobs))
-	for i, j := range jobs {
-		standing := c.standing(j)
-		places[i] = place{job: j, priority: tree.Priority(j), class: standing.Class, key: standing.Key}
-		if c.policy.Interactive.Is(j) {
-			places[i].interactive = 1
+	// Nearly all are still in the order of the last decision: so little is to be sorted.
+	line := slices.DeleteFunc(c.scratch.line, func(p placeInLine) bool { return p.of.gone })
+	for _, a := range c.byAge() {
+		if a.waits && !a.inLine {
+			a.inLine = true
+			line = append(line, placeInLine{of: a, priority: c.queueTree().Priority(a.job), interactive: c.policy.Interactive.Is(a.job)})
 		}
 	}
-	slices.SortStableFunc(places, func(a, b place) int {
-		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.interactive, a.interactive), cmp.Compare(a.class, b.class), cmp.Compare(a.key, b.key))
-	})
-	out := make([]*model.Job, len(places))
-	for i := range places {
-		out[i] = places[i].job
+	for i := range line {
+		st := c.stands.at(line[i].of)
+		line[i].class, line[i].key = st.Class, st.Key
 	}
+	slices.SortFunc(line, placeInLine.compare)
+	out := slices.Grow(c.scratch.order[:0], len(line))
+	for i := range line {
+		out = append(out, line[i].of.job)
+	}
+	c.scratch.line, c.scratch.order = line, out
 	return out
+}
+
+// placeInLine is where one stands who waits.
+type placeInLine struct {
+	of          *agedJob
+	priority    int
+	interactive bool
+	class       int
+	key         float64
+}
+
+// compare is negative if p goes before o, never 0 for two jobs.
+func (p placeInLine) compare(o placeInLine) int {
+	switch {
+	case p.priority != o.priority:
+		return cmp.Compare(o.priority, p.priority)
+	case p.interactive != o.interactive:
+		return queue.Before(p.interactive, o.interactive)
+	case p.class != o.class:
+		return cmp.Compare(p.class, o.class)
+	case p.key != o.key:
+		return cmp.Compare(p.key, o.key)
+	}
+	return cmp.Compare(p.of.at, o.of.at)
 }
 
 // targetMembers is how many members the order would give an elastic gang, within

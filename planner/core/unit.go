@@ -64,6 +64,10 @@ type gang struct {
 	request    *place.Request
 	requestOf  *model.TaskGroup
 	requestFor *model.Job
+	// answers are where gangs alike find what they were answered, and answersFor is the
+	// unit for which that was found out.
+	answers    *answered
+	answersFor *place.Unit
 }
 
 // gangs splits a job into what starts together.

@@ -18,8 +18,7 @@ type vain struct {
 	plain bool
 	// priority is the lowest of all that run, class the highest.
 	priority, class int
-	// failed are those that have asked, searches how many did.
-	failed   map[possibleKey]rank
+	// searches is how many have asked.
 	searches int
 }
 
@@ -39,12 +38,11 @@ func (c *cycle) inVain(j *model.Job, g *gang) bool {
 	}
 	// It counts as a search all the same, so that others are not looked at longer for
 	// it.
-	if key, plain := keyOfGang(g); plain {
-		if failed, asked := v.failed[key]; asked && !c.rankOf(j).beyond(failed) {
-			return true
-		}
-		v.failed[key] = c.rankOf(j)
+	r := c.rankOf(j)
+	if c.askedInVain(c.answersOf(g), r) {
+		return true
 	}
+	c.noteVain(g, r)
 	v.searches++
 	return true
 }
@@ -52,30 +50,26 @@ func (c *cycle) inVain(j *model.Job, g *gang) bool {
 // lookForVictims finds out what runs.
 func (c *cycle) lookForVictims() {
 	v := &c.vain
-	v.known, v.failed, v.priority, v.class = true, map[possibleKey]rank{}, math.MaxInt32, math.MinInt
+	v.known, v.priority, v.class = true, math.MaxInt32, math.MinInt
 	if v.plain = !c.limited() && !c.policy.Defrag.Enabled && !c.policy.Backfill.Reclaim && !c.anySurplus(); !v.plain {
 		return
 	}
-	for _, j := range c.jobs {
-		switch j.State {
+	for _, a := range c.allocs {
+		if a.Stopping {
+			v.plain = false
+			return
+		}
+	}
+	for _, a := range c.byAge() {
+		switch j := a.job; j.State {
 		case model.StateStopping:
 			v.plain = false
 			return
 		case model.StateRunning:
 			v.priority = min(v.priority, j.Priority)
-			if class := c.standing(j).Class; class != lastClass {
+			if class := c.standingOf(a).Class; class != lastClass {
 				v.class = max(v.class, class)
 			}
 		}
-	}
-	for _, a := range c.allocs {
-		v.plain = v.plain && !a.Stopping
-	}
-}
-
-// seed takes over what was asked in vain.
-func (v *vain) seed(y *yield) {
-	if v.failed != nil {
-		y.failed, y.searches = v.failed, max(0, y.searches-v.searches)
 	}
 }

@@ -81,11 +81,12 @@ func (c *cycle) tellAll(j *model.Job, waits []wait, d *model.Decision) {
 // of another gang alike holds still if nothing has changed since.
 func (c *cycle) explain(j *model.Job, g *gang) wait {
 	c.settle(g)
-	key, plain := keyOfGang(g)
-	plain = plain && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
+	a := c.answersOf(g)
+	plain := a != nil && len(g.unit.Parts) == 1 && !g.named // else the reason names groups
 	plain = plain && !c.mayPreempt(j, g) && !c.triesShort(j, g)
 	beside := c.notBefore(g)
-	if a := c.waits[key]; plain && a != nil && a.known && a.epoch == c.epoch && a.beside == beside {
+	key, _ := keyOfGang(g)
+	if plain && a.known && a.epoch == c.epoch && a.beside == beside {
 		c.postponeToo(j, g, key, a)
 		return a.wait
 	}
@@ -105,7 +106,7 @@ func (c *cycle) explain(j *model.Job, g *gang) wait {
 	case !plain:
 	case w.postponed && alone: // those behind it are told that somebody is ahead
 	case w.detail.Held == nil:
-		c.answersTo(key).waitAnswer = waitAnswer{epoch: c.epoch, known: true, wait: w, beside: beside}
+		a.waitAnswer = waitAnswer{epoch: c.epoch, known: true, wait: w, beside: beside}
 	case epoch == c.epoch: // it shares what is kept already
 		c.shares[key] = sharedWait{waitAnswer{epoch: epoch, known: true, wait: w}, c.claims[key].node}
 	}

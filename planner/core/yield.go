@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -25,6 +26,10 @@ type yield struct {
 	rights preempt.Rights
 	// gangs are those that run, the ones to be preferred first.
 	gangs []yielder
+	// lowest is the lowest priority of them, highest their highest class but that of those whom
+	// no discipline has looked at; surplus: some are beyond the counts of others.
+	lowest, highest int
+	surplus         bool
 	// given are the jobs that run of which this plan places something, who are few.
 	given map[jobKey]bool
 	// taken are those that give way already, or will when others have stopped.
@@ -35,8 +40,6 @@ type yield struct {
 	promised map[int32]topo.Claim
 	// pledged are, by node, those of which something may be promised.
 	pledged []bool
-	// failed remembers in vain up to which rank gangs alike have asked.
-	failed map[possibleKey]rank
 	// owed are the jobs for which others are to have ended by now that were placed
 	// where they are to start.
 	owed map[jobKey]bool
@@ -115,13 +118,11 @@ func (c *cycle) mayPreempt(j *model.Job, g *gang) bool {
 			return false
 		}
 		c.yield = c.newYield()
-		c.vain.seed(c.yield)
+		c.yield.searches -= min(c.vain.searches, c.yield.searches)
 	}
 	y := c.yield
-	if key, plain := keyOfGang(g); plain && !c.limited() {
-		if failed, asked := y.failed[key]; asked && !y.owed[keyOf(j)] && !c.rankOf(j).beyond(failed) {
-			return false
-		}
+	if !c.limited() && c.askedInVain(c.answersOf(g), c.rankOf(j)) && !y.owed[keyOf(j)] {
+		return false
 	}
 	return y.searches > 0 && len(y.gangs)+len(y.leaving) > 0
 }
@@ -134,7 +135,7 @@ func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
 		policy: policy, rights: c.rights(policy.MinPriorityGap), gangs: c.scratch.yielders[:0],
-		given: map[jobKey]bool{}, taken: map[int]bool{}, promised: c.seatClaims(), failed: map[possibleKey]rank{},
+		given: map[jobKey]bool{}, taken: map[int]bool{}, promised: c.seatClaims(),
 		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
 	c.scratch.yielders = nil // there may be another yield in this cycle
@@ -187,9 +188,15 @@ func (c *cycle) addYielders(y *yield, found map[runKey]*yielder) {
 		}
 		return cmp.Or(y.Submitted.Compare(x.Submitted), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.ID, y.ID), strings.Compare(a.group, b.group), cmp.Compare(a.index, b.index))
 	})
+	y.lowest, y.highest = math.MaxInt, math.MinInt
 	for i := range list {
-		c.addYielder(y, list[i].yielder)
+		e := &list[i]
+		if c.addYielder(y, e.yielder); e.class != lastClass {
+			y.highest = max(y.highest, e.class)
+		}
+		y.lowest = min(y.lowest, e.job.Priority)
 	}
+	y.surplus = slices.ContainsFunc(y.gangs, func(v yielder) bool { return v.surplus })
 }
 
 // addHolders notes what of a node would be left behind by whom. What others

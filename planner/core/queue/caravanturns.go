@@ -1,10 +1,5 @@
 package queue
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Who should run now. In the order of the discipline each job takes its GPUs of
 // those that the cluster has, as long as there are enough; one for which there are
 // too few is passed by smaller ones. What cannot be stopped has its GPUs first.
@@ -63,9 +58,57 @@ type placeInTurn struct {
 	at   int32
 }
 
+// goesBefore is the order of turns.
+func (p *placeInTurn) goesBefore(o *placeInTurn) bool {
+	switch {
+	case p.rank != o.rank:
+		return p.rank < o.rank
+	case p.key != o.key:
+		return p.key < o.key
+	}
+	return p.at < o.at
+}
+
+// turns are those that are still to have theirs, a heap: mostly the GPUs are given away
+// after few of them, so that the others need not be in order.
+type turns []placeInTurn
+
+func newTurns(list []placeInTurn) turns {
+	t := turns(list)
+	for i := len(t)/2 - 1; i >= 0; i-- {
+		t.sink(i)
+	}
+	return t
+}
+
+// next is the first of them, which is taken out.
+func (t *turns) next() placeInTurn {
+	list := *t
+	first, last := list[0], len(list)-1
+	list[0] = list[last]
+	*t = list[:last]
+	t.sink(0)
+	return first
+}
+
+// sink lets the one at a place go down to where it belongs.
+func (t turns) sink(at int) {
+	for {
+		first := 2*at + 1
+		if first+1 < len(t) && t[first+1].goesBefore(&t[first]) {
+			first++
+		}
+		if first >= len(t) || !t[first].goesBefore(&t[at]) {
+			return
+		}
+		t[at], t[first] = t[first], t[at]
+		at = first
+	}
+}
+
 // turnsInOrder are the jobs' numbers, in the order of the discipline. Those who are stuck
 // come behind whoever is older and has his turn, and before all who are younger.
-func (c *caravan) turnsInOrder(s *Situation, out []Standing, stuck []stuckJob) []placeInTurn {
+func (c *caravan) turnsInOrder(s *Situation, out []Standing, stuck []stuckJob) turns {
 	list, any, last := make([]placeInTurn, len(s.Jobs)), c.policy.Interactive.Any(), -1
 	if n := len(stuck); n > 0 {
 		last = stuck[n-1].at
@@ -82,16 +125,7 @@ func (c *caravan) turnsInOrder(s *Situation, out []Standing, stuck []stuckJob) [
 			p.goFirst()
 		}
 	}
-	slices.SortFunc(list, func(a, b placeInTurn) int {
-		switch {
-		case a.rank != b.rank:
-			return cmp.Compare(a.rank, b.rank)
-		case a.key != b.key:
-			return cmp.Compare(a.key, b.key)
-		}
-		return cmp.Compare(a.at, b.at)
-	})
-	return list
+	return newTurns(list)
 }
 
 // rankInTurn is by priority, then interactive jobs go first, then it is by class. It is
@@ -108,7 +142,7 @@ func rankInTurn(priority int, interactive bool, class int) int {
 func (p *placeInTurn) goFirst() { p.rank, p.key = p.rank-1, 0 }
 
 // passTurns says of each in an order whether he has his turn.
-func (c *caravan) passTurns(s *Situation, out []Standing, order []placeInTurn) {
+func (c *caravan) passTurns(s *Situation, out []Standing, order turns) {
 	// What is kept for interactive jobs is only theirs.
 	kept := c.keptOf(s)
 	left := s.GPUs - kept
@@ -120,13 +154,15 @@ func (c *caravan) passTurns(s *Situation, out []Standing, order []placeInTurn) {
 		left -= gpus
 	}
 	for i := range s.Jobs {
-		if e := &s.Jobs[i]; c.firm(e, s) {
+		e := &s.Jobs[i]
+		if out[i].InTurn = c.firm(e, s); out[i].InTurn {
 			take(e, e.Held)
 		}
 	}
-	for _, p := range order {
+	for len(order) > 0 && left+kept > 0 {
+		p := order.next()
 		e, st := &s.Jobs[p.at], &out[p.at]
-		if st.InTurn = c.firm(e, s); st.InTurn {
+		if st.InTurn {
 			continue
 		}
 		room := left
