@@ -28,7 +28,7 @@ func (c *cycle) asksAgain(t *turn) {
 		return
 	}
 	key, _ := keyOfGang(g)
-	a := &request{gang: *g, key: key, told: c.answersOf(g)}
+	a := &request{gang: *g, key: key, told: c.answersTo(key)}
 	c.askings[j] = a
 	if aged := c.agedOf[j]; aged != nil {
 		aged.asks = a

@@ -51,6 +51,7 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 			}
 		}
 		if r, ok := now.Place(g.unit); ok {
+			c.unsure = true
 			now.State.Revert(mark)
 			c.promise(j, g, r)
 			return made{result: r, going: y.goingFrom(r)}, true
@@ -139,6 +140,8 @@ func (c *cycle) displace(j *model.Job, g *gang) (made, bool) {
 		c.countInto(g, fits, &problem)
 	}
 	solution, ok := preempt.Solve(problem)
+	// Somebody else may be cheaper later.
+	c.unsure = c.unsure || ok || !solution.Proved
 	if !ok || y.waive == waiveNothing && c.beyondLimits(solution.Victims, of) {
 		return made{}, false
 	}

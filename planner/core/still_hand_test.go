@@ -72,8 +72,19 @@ func TestWhatStandsStillByHand(t *testing.T) {
 		"somebody has started":         {jobs: "H 2x1 runs:3h\nC 1x1 runs:45m", looks: minutes(0, 1), want: []string{"H ?; C now, before H", "H ?; C now, before H"}},
 		"who needs unequal nodes":      {jobs: "H 1x0+2x1 runs:3h\nC 1x1 runs:1h", looks: minutes(0, 1), want: []string{"H ?; C ?", "H ?; C ?"}},
 		"plans say what queues use":    {set: func(s *model.Snapshot) { s.Queues = []model.Queue{{Path: "q"}} }, looks: minutes(0, 1), want: []string{"H ?; C ?", "H ?; C ?"}},
-		"somebody may give way":        {policy: Policy{Backfill: easy.Backfill, Preempt: preempt.Policy{Enabled: true}}, looks: minutes(0, 1), want: []string{"H ?; C ?", "H ?; C ?"}},
-		"somebody is to come back":     {set: func(s *model.Snapshot) { jobOf(s, "H").Replace = &model.Replacement{At: s.Now} }, looks: minutes(0, 1), want: []string{"H ?; C ?", "H ?; C ?"}},
+		"nobody goes before others":    {policy: Policy{Backfill: easy.Backfill, Preempt: preempt.Policy{Enabled: true}}, looks: minutes(0, 1), want: []string{"H ?; C ?", ""}},
+		"somebody may give way": {
+			jobs: "H 2x1 runs:3h priority:60", policy: Policy{Backfill: easy.Backfill, Preempt: preempt.Policy{Enabled: true, MinRunTime: 40 * time.Minute}},
+			looks: minutes(0, 9, 10), want: []string{"H ?", "", "H ?"},
+		},
+		"too many have given way within the hour": {
+			jobs: "H 2x1 runs:3h priority:60\nC 1x1 runs:3h", policy: Policy{Backfill: easy.Backfill, Preempt: preempt.Policy{Enabled: true, MaxPerHour: 1}},
+			set: func(s *model.Snapshot) {
+				jobOf(s, "C").Preempted = []model.Preempted{{At: s.Now.Add(-50 * time.Minute), By: "x"}}
+			},
+			looks: minutes(0, 9, 10), want: []string{"H ?; C ?", "H ?; C ?", "H ?; C ?"}, // who is cheapest may change
+		},
+		"somebody is to come back": {set: func(s *model.Snapshot) { jobOf(s, "H").Replace = &model.Replacement{At: s.Now} }, looks: minutes(0, 1), want: []string{"H ?; C ?", "H ?; C ?"}},
 		// H is short, and C, which is not, goes before it from when it is due.
 		"another order": {
 			jobs: "H 2x1 runs:1h\nC 1x1 runs:5h", policy: Policy{Order: queue.OrderCaravan, Caravan: queue.Caravan{Patience: 1}},
