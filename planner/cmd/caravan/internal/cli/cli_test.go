@@ -59,7 +59,7 @@ func TestCommands(t *testing.T) {
 		wantOut  []string
 		wantErr  []string
 	}{
-		"policy":         {args: []string{"policy"}, wantOut: []string{"order      fairshare", "half_life  24h0m0s", "the planner's file"}},
+		"policy":         {args: []string{"policy"}, wantOut: []string{"order            fairshare", "half_life        24h0m0s", "preempt.enabled  false", "the planner's file"}},
 		"policy as JSON": {args: []string{"policy", "--json"}, wantOut: []string{`"order": "fairshare"`, `"half_life_ns": 86400000000000`}},
 		"policy set":     {stdin: "policy {}", args: []string{"policy", "set", "-"}, wantOut: []string{"set 1m0s ago; caravan policy reset", "reservation tonight: no node has the name or ID \"x\""}},
 		"policy reset":   {args: []string{"policy", "reset"}, wantOut: []string{"the planner's file"}},

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
 
 // Policy writes the policy in force, a line for each key that is not at its
-// zero value.
+// zero value, and whether jobs give way and gangs change their sizes at all.
 func Policy(w io.Writer, s Style, set httpapi.Settings) error {
 	b, err := json.Marshal(set.Policy.Policy)
 	if err != nil {
@@ -24,6 +25,7 @@ func Policy(w io.Writer, s Style, set httpapi.Settings) error {
 	if err := json.Unmarshal(b, &tree); err != nil {
 		return fmt.Errorf("write policy: %w", err)
 	}
+	switches(tree, set.Policy.Policy)
 	g := newGrid()
 	addTree(g, "", tree)
 	g.add("half_life", set.Policy.HalfLife.String())
@@ -32,6 +34,25 @@ func Policy(w io.Writer, s Style, set httpapi.Settings) error {
 		g.add(s.paint(red, "Fault"), set.Fault)
 	}
 	return g.write(w, "")
+}
+
+// switches are told by the names that they are set by, when they are off too.
+func switches(tree map[string]any, p queue.Policy) {
+	for block, keys := range map[string]map[string]bool{
+		"preempt": {"enabled": p.Preempt.Enabled, "unsaved": !p.Preempt.SavedOnly},
+		"elastic": {"enabled": !p.Elastic.Disabled},
+	} {
+		inside, _ := tree[block].(map[string]any)
+		if inside == nil {
+			inside = map[string]any{}
+			tree[block] = inside
+		}
+		delete(inside, "saved_only")
+		delete(inside, "disabled")
+		for key, on := range keys {
+			inside[key] = on
+		}
+	}
 }
 
 // addTree adds an object's keys, with those of the objects in it.

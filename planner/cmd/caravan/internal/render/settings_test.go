@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 	"github.com/caravan-sched/caravan/planner/httpapi"
 )
@@ -15,6 +16,35 @@ func TestPolicyInHours(t *testing.T) {
 	set := httpapi.Settings{Policy: httpapi.PolicySetting{Policy: queue.Policy{LAS: queue.LAS{Thresholds: []float64{3600, 5400}}}}}
 	if err := Policy(&b, Style{}, set); err != nil || !strings.Contains(b.String(), "las.thresholds_gpu_s  [3600 5400] (1, 1.5 GPU-hours)") {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// Who gives way is told by the names that the configuration has, also where nobody does.
+func TestPolicyTellsWhoGivesWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		policy queue.Policy
+		want   []string
+	}{
+		"nobody":                {want: []string{"preempt.enabled false", "preempt.unsaved true", "elastic.enabled true"}},
+		"who saves his work":    {policy: queue.Policy{Preempt: preempt.Policy{Enabled: true, SavedOnly: true}}, want: []string{"preempt.enabled true", "preempt.unsaved false"}},
+		"everybody":             {policy: queue.Policy{Preempt: preempt.Policy{Enabled: true}}, want: []string{"preempt.enabled true", "preempt.unsaved true"}},
+		"gangs keep their size": {policy: queue.Policy{Elastic: queue.Elastic{Disabled: true}}, want: []string{"elastic.enabled false"}},
+	} {
+		var b strings.Builder
+		if err := Policy(&b, Style{}, httpapi.Settings{Policy: httpapi.PolicySetting{Policy: tt.policy}}); err != nil {
+			t.Fatal(err)
+		}
+		said := " " + strings.Join(strings.Fields(b.String()), " ") + " "
+		for _, want := range tt.want {
+			if !strings.Contains(said, " "+want+" ") {
+				t.Errorf("%s: %q is not there:\n%s", name, want, b.String())
+			}
+		}
+		for _, not := range []string{"saved_only", "disabled"} {
+			if strings.Contains(said, not) {
+				t.Errorf("%s: %q cannot be set:\n%s", name, not, b.String())
+			}
+		}
 	}
 }
 
