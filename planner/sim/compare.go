@@ -55,10 +55,11 @@ func PolicyOf(name string) (core.Policy, error) {
 		return p, fmt.Errorf("%w: policy %q: want one of %s", ErrSetup, name, strings.Join(Policies(), ", "))
 	}
 	p.Preempt.Enabled, p.Preempt.SavedOnly, p.Preempt.MinRunTime = p.Preemptive(), true, minRun
-	if more == "" {
+	if !words {
 		return p, nil
 	}
-	for _, word := range strings.Split(more, "+") {
+	list := strings.Split(more, "+")
+	for _, word := range list {
 		switch word {
 		case queue.BackfillEasy, queue.BackfillConservative:
 			p.Backfill.Mode = word
@@ -90,7 +91,29 @@ func PolicyOf(name string) (core.Policy, error) {
 			return p, fmt.Errorf("%w: policy %s+%s: want easy, conservative, preempt, unsaved, defrag, reserve, reserve=PERCENT, lend, no-backfill, no-preempt, no-elastic, no-passing or no-size-delay behind a +", ErrSetup, name, word)
 		}
 	}
-	return p, nil
+	return p, atOdds(name, list, p.Preempt.Enabled)
+}
+
+// atOdds is what is wrong with words behind a + that each are right: one changes nothing
+// beside the others, or in an order that stops nobody.
+func atOdds(name string, words []string, preempt bool) error {
+	said := strings.Join(words, "+")
+	for i, word := range words {
+		if slices.Contains(words[:i], word) {
+			return fmt.Errorf("%w: policy %s+%s: %s is there twice: want each word once", ErrSetup, name, said, word)
+		}
+	}
+	for _, pair := range [][2]string{{"preempt", "no-preempt"}, {"easy", "no-backfill"}, {"conservative", "no-backfill"}, {"easy", "conservative"}} {
+		if slices.Contains(words, pair[0]) && slices.Contains(words, pair[1]) {
+			return fmt.Errorf("%w: policy %s+%s: want %s or %s, not both", ErrSetup, name, said, pair[0], pair[1])
+		}
+	}
+	for _, word := range []string{"unsaved", "lend"} {
+		if !preempt && slices.Contains(words, word) {
+			return fmt.Errorf("%w: policy %s+%s: %s is about who gives way, and nobody does: want preemption on beside it", ErrSetup, name, said, word)
+		}
+	}
+	return nil
 }
 
 // What +reserve and +lend mean: so large a part of the GPUs is kept for jobs of this

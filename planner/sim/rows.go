@@ -35,11 +35,12 @@ func Variants() []string { return slices.Sorted(maps.Keys(variants)) }
 
 // variantOf divides the name of a row into its policy and the rest.
 func (c *Comparison) variantOf(row string) (policy string, v variant, err error) {
-	policy, words, _ := strings.Cut(row, "@")
+	policy, words, some := strings.Cut(row, "@")
 	v = variant{sigma: c.Sigma, elastic: c.Elastic}
-	if words == "" {
+	if !some {
 		return policy, v, nil
 	}
+	kinds := map[string]string{}
 	for word := range strings.SplitSeq(words, "@") {
 		set, known := variants[word]
 		if first, more, plus := strings.Cut(word, "+"); !known && plus {
@@ -48,6 +49,14 @@ func (c *Comparison) variantOf(row string) (policy string, v variant, err error)
 		if !known {
 			return "", v, fmt.Errorf("%w: policy %s: %q: want one of %s behind an @", ErrSetup, row, word, strings.Join(Variants(), ", "))
 		}
+		kind := strings.TrimRight(word, "0123456789")
+		if word == "oracle" {
+			kind = "no-estimates" // both are of what is known
+		}
+		if kinds[kind] != "" {
+			return "", v, fmt.Errorf("%w: policy %s: want %s or %s behind the @, not both", ErrSetup, row, kinds[kind], word)
+		}
+		kinds[kind] = word
 		set(&v)
 	}
 	return policy, v, nil
