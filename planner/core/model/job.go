@@ -167,9 +167,10 @@ const (
 )
 
 // SavesWork reports whether what a job has done outlasts a stop as far as is known: it
-// is said to, or one of its members in force has told of a checkpoint.
+// is said to, or how often it makes a checkpoint, or one of its members in force has told
+// of one.
 func (j *Job) SavesWork() bool {
-	if j.Saves || j.Preempt == PreemptAlways {
+	if j.Saves || j.Checkpoint > 0 || j.Preempt == PreemptAlways {
 		return true
 	}
 	for i := range j.Members {
