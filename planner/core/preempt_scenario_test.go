@@ -125,6 +125,19 @@ func TestPreempt(t *testing.T) {
 			wantCodes: map[string]string{"M": "preempting"},
 			wantSaid:  map[string]string{"a": "4 GPU-minutes since its checkpoint"},
 		},
+		"who makes one every so often loses no more than what comes after it": {
+			cluster: `b1 r1 n1 aaaa|aaaa
+			          b1 r2 n2 bbbb|bbbb`,
+			running: `a 50 9h again:1x8
+			          b 50 20m`,
+			set:  func(s *model.Snapshot) { s.Jobs[0].Checkpoint, s.Jobs[1].Checkpoint = 15*time.Minute, time.Hour },
+			jobs: `M 1x8 priority:80`,
+			want: []string{"a to M"},
+			wantEnd: `b1 r1 n1 MMMM|MMMM
+			          b1 r2 n2 bbbb|bbbb`,
+			wantCodes: map[string]string{"M": "preempting"},
+			wantSaid:  map[string]string{"a": "2 GPU-hours since a checkpoint that it makes every 15m, 8 GPU-minutes to start again"},
+		},
 		"an elastic gang shrinks rather than that one stops": {
 			cluster: `b1 r1 n1 aaaa|aaaa
 			          b1 r1 n2 aaaa|aaaa

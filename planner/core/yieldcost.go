@@ -15,7 +15,8 @@ const placementTime = 10 * time.Second
 // unsaved is how much of a gang's work a stop would lose, and whether that is
 // since a checkpoint. A gang goes on together, so the oldest of its members'
 // checkpoints counts; members that have none of their own, as where one rank
-// writes for all, do not.
+// writes for all, do not. Of one that has told of none, but says how often it makes one,
+// no more is lost than it does in that time.
 func (c *cycle) unsaved(v *yielder) (lost time.Duration, saved bool) {
 	for i := range v.members {
 		if since := v.members[i].SinceCheckpoint; since != nil {
@@ -32,7 +33,11 @@ func (c *cycle) unsaved(v *yielder) (lost time.Duration, saved bool) {
 	if start.IsZero() {
 		return 0, false
 	}
-	return max(0, c.now.Sub(start)), false
+	lost = max(0, c.now.Sub(start))
+	if every := v.job.Checkpoint; every > 0 {
+		lost = min(lost, every)
+	}
+	return lost, false
 }
 
 // costOf is what a stop of the whole gang loses.
@@ -90,8 +95,11 @@ func costText(cost model.Cost, since string) string {
 
 // sinceWhat says from when on work is lost.
 func (v *yielder) sinceWhat() string {
-	if v.saved {
+	switch every := v.job.Checkpoint; {
+	case v.saved:
 		return "its checkpoint"
+	case every > 0:
+		return fmt.Sprintf("a checkpoint that it makes every %s", span(every))
 	}
 	return "its start"
 }
