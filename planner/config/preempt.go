@@ -66,6 +66,9 @@ func (l *loader) checkPreempt(p preempt.Policy) {
 			l.fault("policy.preempt."+q.key, q.value, fmt.Sprintf("want 1 to %d; to stop nobody, set policy.preempt.enabled to false", q.max))
 		}
 	}
+	if !p.Enabled && !p.SavedOnly {
+		l.fault("policy.preempt.unsaved", true, "want policy.preempt.enabled beside it: without that nobody gives way, whether he saves his work or not", "policy.preempt.enabled")
+	}
 	l.atLeastNone("policy.preempt.max_gpus_at_once", p.MaxGPUsAtOnce, "no limit")
 	l.atLeastNone("policy.preempt.max_gib_at_once", p.MaxGiBAtOnce, "no limit")
 	seen := map[string]bool{}

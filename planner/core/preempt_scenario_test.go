@@ -125,6 +125,20 @@ func TestPreempt(t *testing.T) {
 			wantCodes: map[string]string{"M": "preempting"},
 			wantSaid:  map[string]string{"a": "4 GPU-minutes since its checkpoint"},
 		},
+		"one that has told of no checkpoint for ever is not the cheapest": {
+			cluster: `b1 r1 n1 aaaa|aaaa
+			          b1 r2 n2 bbbb|bbbb`,
+			running: `a 50 9h again:1x8
+			          b 50 9h again:1x8`,
+			set: func(s *model.Snapshot) {
+				s.Jobs[0].Members = []model.Member{{Group: "g0", Node: "n1", GPUs: s.Allocs[0].GPUs, SinceCheckpoint: new(int64(1e15))}}
+			},
+			jobs: `M 1x8 priority:80`,
+			want: []string{"b to M"},
+			wantEnd: `b1 r1 n1 aaaa|aaaa
+			          b1 r2 n2 MMMM|MMMM`,
+			wantCodes: map[string]string{"M": "preempting"},
+		},
 		"who makes one every so often loses no more than what comes after it": {
 			cluster: `b1 r1 n1 aaaa|aaaa
 			          b1 r2 n2 bbbb|bbbb`,

@@ -20,7 +20,7 @@ const placementTime = 10 * time.Second
 func (c *cycle) unsaved(v *yielder) (lost time.Duration, saved bool) {
 	for i := range v.members {
 		if since := v.members[i].SinceCheckpoint; since != nil {
-			lost, saved = max(lost, time.Duration(*since)*time.Second), true
+			lost, saved = max(lost, time.Duration(min(*since, int64(eternity/time.Second)))*time.Second), true
 		}
 	}
 	if saved {
