@@ -58,6 +58,8 @@ type cycle struct {
 	takers   []taker
 	truthful bool
 	claims   map[possibleKey]claim
+	// named counts gangs that keep nothing and are told who is in their way.
+	named int
 	// epoch grows whenever something is taken or kept, in all decisions; waits are the
 	// answers given since to gangs that did not fit.
 	epoch int

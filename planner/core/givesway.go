@@ -16,15 +16,17 @@ func (p *Prepared) setTurns() {
 }
 
 // mostStay reports whether jobs that do not give way ask for more than half of the GPUs
-// that all ask for, who run or wait. Services do not count: they do not wait long as a rule,
-// and those that give way to nobody only leave a smaller cluster to the others.
+// that all ask for, who run or wait, or nobody gives way at all. Services do not count for
+// the half: they do not wait long as a rule, and those that give way to nobody only leave a
+// smaller cluster to the others.
 func (p *Prepared) mostStay() bool {
 	if !p.policy.Preempt.Enabled || p.policy.Order != queue.OrderCaravan || len(p.jobsOf(someStaying)) == 0 {
 		return false
 	}
-	stay, all := 0, 0
+	stay, all, some := 0, 0, false
 	for j := range p.allJobs() {
-		if j.Type == "service" {
+		gives := p.policy.Preempt.GivesWay(j)
+		if some = some || gives; j.Type == "service" {
 			continue
 		}
 		gpus := 0
@@ -32,11 +34,11 @@ func (p *Prepared) mostStay() bool {
 			gpus += j.Groups[i].Count * askedGPUs(&j.Groups[i])
 		}
 		all += gpus
-		if !p.policy.Preempt.GivesWay(j) {
+		if !gives {
 			stay += gpus
 		}
 	}
-	return 2*stay > all
+	return !some || 2*stay > all
 }
 
 // mayStay reports whether there is a policy under which a job does not give way.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,6 +46,27 @@ func TestWhoGivesWay(t *testing.T) {
 			checkPlan(t, s, plan)
 			if diff := cmp.Diff(append([]string{}, tt.want...), gaveWay(plan)); diff != "" {
 				t.Errorf("who gives way (-want +got):\n%s\nS: %s", diff, decisionOn(plan, "S").Reason)
+			}
+		})
+	}
+}
+
+// Who waits for his turn and keeps nothing until then is told who is in his way; where
+// nobody gives way at all, what is kept for him.
+func TestWhoIsInTheWay(t *testing.T) {
+	for name, tt := range map[string]struct{ running, want string }{
+		"who gives way, to others": {"a 50 10m runs:1h saves again:1x4\nb 50 10m runs:1h saves again:1x4",
+			"needs 1 member with 4 GPUs; the cluster comes nearest with 0 GPUs free; it can start when n1 has room (a holds 4 GPUs); starts about"},
+		"nobody gives way": {"a 50 10m service again:1x4\nb 50 10m service again:1x4",
+			"needs 1 member with 4 GPUs; node b/r/n1 comes nearest with 0 GPUs free; it can start when n1 has room (a holds 4 GPUs); kept for it: n1; its place"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := draw(t, "b r n1 aaaa\nb r n2 bbbb")
+			describe(t, s, tt.running)
+			submit(t, s, "W 1x4 priority:50 runs:20h")
+			plan := mustDecide(t, s, Policy{Order: queue.OrderCaravan, Preempt: preempt.Policy{Enabled: true, SavedOnly: true}})
+			if got := decisionOn(plan, "W").Reason; !strings.HasPrefix(got, tt.want) {
+				t.Errorf("is told: %s\nwant:    %s", got, tt.want)
 			}
 		})
 	}

@@ -98,6 +98,32 @@ func (c *cycle) keepNow(j *model.Job, g *gang, why possibility) kept {
 	return k
 }
 
+// maxNamed is for how many gangs that keep nothing, as they displace others once their turn
+// has come, it is looked in one plan who is in their way.
+const maxNamed = 16
+
+// wouldKeep are the busy nodes that such a gang would keep.
+func (c *cycle) wouldKeep(j *model.Job, g *gang, why possibility) []int32 {
+	key, plain := keyOfGang(g)
+	if !c.keepsNothing(j) || c.hasBought(j) || !plain || c.named >= maxNamed || c.ahead != nil && len(c.ahead.booked) > 0 {
+		return nil
+	}
+	c.named++
+	claimed, there := c.claims[key]
+	undo := c.lookFor(g, why.view)
+	state := c.views[viewNow].State
+	mark := state.Mark()
+	k, _ := c.keepSome(g, why.view)
+	state.Revert(mark)
+	undo()
+	if there {
+		c.claims[key] = claimed
+	} else {
+		delete(c.claims, key)
+	}
+	return k.busy
+}
+
 // beginHolding brings the view without what is kept up to date, before the
 // first thing is kept.
 func (c *cycle) beginHolding() {

@@ -213,6 +213,9 @@ func (c *cycle) explainRoom(j *model.Job, g *gang, why possibility, w wait) wait
 	if best.hi == 0 {
 		best = c.bestDomain(c.truth(), g)
 	}
+	if w.forRoom && len(kept.nodes) == 0 && !kept.postponed {
+		kept.busy = c.wouldKeep(j, g, why)
+	}
 	c.refine(c.truth(), g, &best)
 	w.detail.MembersFit, w.detail.Level, w.detail.Domain = best.fit, best.level, best.path
 	w.reason = c.waitReason(j, g, w.detail.Code, best, kept, why)
