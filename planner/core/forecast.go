@@ -239,10 +239,15 @@ func (a *ahead) basisOf(j *model.Job, o *outlook, w who) string {
 	return nameList(names) + " " + have + " ended"
 }
 
+// purgedName names a job that is gone, but for tasks that may still run.
+func purgedName(k jobKey, until, now time.Time) string {
+	return fmt.Sprintf("the purged job %s (its tasks may take until %s)", jobName(k), clock(until, now))
+}
+
 // endText names who holds something, and says how its end is known.
 func (a *ahead) endText(j *model.Job, h *holder) string {
 	if h.on != nil && !h.on.Until.IsZero() {
-		return fmt.Sprintf("the purged job %s (its tasks may take until %s)", jobName(h.job), clock(h.on.Until, a.c.now))
+		return purgedName(h.job, h.on.Until, a.c.now)
 	}
 	name := a.c.holderName(j, h.job, h.alloc)
 	if isLeaving(h.of, h) {

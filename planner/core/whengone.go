@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
@@ -27,7 +28,7 @@ func (c *cycle) whenGone(m *made) string {
 	for _, o := range c.goingJobs(m) {
 		switch {
 		case o.all:
-			whole = append(whole, jobName(o.job))
+			whole = append(whole, c.leaverName(o.job))
 		case o.end > 0:
 			rest = append(rest, fmt.Sprintf("%s of %s %s %s", plural(o.end, "member"), jobName(o.job), has(o.end), done))
 		}
@@ -42,6 +43,20 @@ func (c *cycle) whenGone(m *made) string {
 		rest = append(rest[:maxNames], fmt.Sprintf("%d more jobs have left room", more))
 	}
 	return strings.Join(rest, " and ")
+}
+
+// leaverName names who leaves, and says until when he may take where that is known.
+func (c *cycle) leaverName(k jobKey) string {
+	until := time.Time{}
+	for _, a := range c.jobAllocs(k) {
+		if a.Until.After(until) {
+			until = a.Until
+		}
+	}
+	if until.IsZero() {
+		return jobName(k)
+	}
+	return purgedName(k, until, c.now)
 }
 
 func has(n int) string {
