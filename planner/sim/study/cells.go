@@ -91,7 +91,7 @@ type size struct {
 	synth int
 }
 
-// full takes three quarters of an hour on two cores, with all that belongs to it.
+// full takes about ten minutes on two cores, with all that belongs to it.
 var full = []size{{64, "cluster06", 0, 1500}, {256, "cluster07", 30, 2500}, {1024, "cluster04", 30, 4000}, {4096, "itp", 20, 5000}}
 
 // small are the sizes of a quick study.
