@@ -149,6 +149,41 @@ func TestFact2PinOnJob(t *testing.T) {
 	})
 }
 
+// TestFact2DeviceIDs: the IDs in a device block do not make the class escape. A job
+// for GPUs that one of several nodes of one class has is refused whenever another
+// of them is looked at first, unless its group has a constraint on what is unique,
+// be it one that all nodes fulfil.
+func TestFact2DeviceIDs(t *testing.T) {
+	tests := map[string]struct {
+		constraint *api.Constraint // of the group
+		fails      bool            // whether some dry-runs are to fail among alike nodes
+	}{
+		"alone":         {fails: true},
+		"of no unique":  {api.NewConstraint("${node.datacenter}", api.ConstraintAttributeIsSet, ""), true},
+		"with a unique": {api.NewConstraint("${node.unique.id}", api.ConstraintAttributeIsSet, ""), false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachClass(t, func(t *testing.T, e *env, dc string) {
+				j := e.newJob(api.JobTypeBatch, dc, 1, 2, sleeper)
+				pinGPUs(j.TaskGroups[0], gpus(e.nodes(dc)[0])[2:4]...)
+				if tt.constraint != nil {
+					j.TaskGroups[0].Constrain(tt.constraint)
+				}
+				failed := 0
+				for range 24 {
+					if len(e.dryRun(j).FailedTGAllocs) > 0 {
+						failed++
+					}
+				}
+				if want := tt.fails && dc == alike; (failed > 0) != want {
+					t.Errorf("%d of 24 dry-runs failed; want any to be %t", failed, want)
+				}
+			})
+		})
+	}
+}
+
 // dryRun plans a job.
 func (e *env) dryRun(j *api.Job) *api.JobPlanResponse {
 	e.t.Helper()

@@ -48,8 +48,8 @@ func TestNomadRunsOurDevicePlugin(t *testing.T) {
 	alloc := waitRunning(t, c)
 	got := alloc.AllocatedResources.Tasks["main"].Devices[0]
 	slices.Sort(got.DeviceIDs)
-	if alloc.NodeName != "b" || len(got.DeviceIDs) != 2 || !strings.HasPrefix(got.DeviceIDs[0], "b-") {
-		t.Errorf("got %v on %s, want two of b's", got.DeviceIDs, alloc.NodeName)
+	if diff := cmp.Diff([]string{"b-1", "b-2"}, got.DeviceIDs); alloc.NodeName != "b" || diff != "" {
+		t.Errorf("on node %s, want b, with devices (-want +got):\n%s", alloc.NodeName, diff)
 	}
 
 	// The task survives a crash of its client, and is the same afterwards.

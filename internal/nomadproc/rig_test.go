@@ -118,6 +118,10 @@ func nodes(t *testing.T, c devcluster.Cluster) map[string]*api.Node {
 	return out
 }
 
+// sleeper is a job for two GPUs that only node b has. Nodes of one computed class
+// are judged by the first of them that is looked at, the IDs of its devices
+// included: if that were a, b would count as unfit. A constraint of the group on
+// what is unique, which all fulfil, has each node judged by itself.
 func sleeper() *api.Job {
 	task := api.NewTask("main", "raw_exec").
 		SetConfig("command", "/bin/sh").SetConfig("args", []string{"-c", "echo $TEST_DEVICE_0; exec sleep 1000"}).
@@ -130,5 +134,6 @@ func sleeper() *api.Job {
 			}}},
 		})
 	return api.NewBatchJob("sleeper", "sleeper", "global", 50).AddDatacenter("dc1").
-		AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task))
+		AddTaskGroup(api.NewTaskGroup("g", 1).AddTask(task).
+			Constrain(api.NewConstraint("${node.unique.id}", api.ConstraintAttributeIsSet, "")))
 }
