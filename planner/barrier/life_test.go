@@ -363,6 +363,20 @@ func TestProgressIsShown(t *testing.T) {
 	})
 }
 
+// A start is told in words for as many as there are.
+func TestAStartIsTold(t *testing.T) {
+	for n, want := range map[int]string{1: ": 1 member starts, on n0", 3: ": 3 members start together, rank 0 is on n0"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, n, nil)
+			r.begin(n)
+			st := r.service.Gangs("ml", "train")
+			if len(st) != 1 || len(st[0].Events) != 1 || st[0].Events[0].Text != "epoch "+st[0].Epoch+want {
+				t.Errorf("told of %d: %+v, want an event that ends in %q", n, st, want)
+			}
+		})
+	}
+}
+
 // Where a task has joined for another one, a third may report, if it says the
 // run that has joined; any other task of the allocation does not count.
 func TestASidecarReports(t *testing.T) {

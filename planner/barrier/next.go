@@ -45,8 +45,15 @@ func (g *Gang) start(now time.Time) *State {
 	g.install(next, epochName(next.Epochs, g.key, members, runs), 1, members, runs)
 	next.Running = true
 	next.StartAt = now.Add(startLead(len(members)))
-	next.note(now, fmt.Sprintf("epoch %s: %d members start together, rank 0 is on %s", next.Membership.Epoch, len(members), members[0].NodeName))
+	next.note(now, fmt.Sprintf("epoch %s: %s", next.Membership.Epoch, startText(members)))
 	return next
+}
+
+func startText(members []rendezvous.Member) string {
+	if len(members) == 1 {
+		return "1 member starts, on " + members[0].NodeName
+	}
+	return fmt.Sprintf("%d members start together, rank 0 is on %s", len(members), members[0].NodeName)
 }
 
 // install puts a membership into a state.

@@ -241,7 +241,7 @@ func (a *ahead) basisOf(j *model.Job, o *outlook, w who) string {
 
 // purgedName names a job that is gone, but for tasks that may still run.
 func purgedName(k jobKey, until, now time.Time) string {
-	return fmt.Sprintf("the purged job %s (its tasks may take until %s)", jobName(k), clock(until, now))
+	return fmt.Sprintf("the purged job %s (its tasks may take until %s)", jobName(k), clockBy(until, now))
 }
 
 // endText names who holds something, and says how its end is known.
@@ -307,6 +307,12 @@ func clock(t, now time.Time) string {
 		return t.Format("15:04 UTC")
 	}
 	return t.Format("Jan 2 15:04 UTC")
+}
+
+// clockBy says a time by which something has ended, which is not within a minute
+// that has begun before.
+func clockBy(t, now time.Time) string {
+	return clock(t.Add(time.Minute-1).Truncate(time.Minute), now)
 }
 
 // foretell adds to what a gang is told when it is expected to start, and books

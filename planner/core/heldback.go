@@ -194,7 +194,7 @@ func (c *cycle) holdsBack(policy preempt.Policy, j, victim *model.Job) string {
 	case policy.Stays(j, victim):
 		return "has displaced this job before, and nothing goes back and forth; stop it yourself if this job matters more"
 	case free.After(c.now):
-		return fmt.Sprintf("runs for %s at least (%s), until %s", span(least), by, clock(free.Add(time.Minute-1).Truncate(time.Minute), c.now))
+		return fmt.Sprintf("runs for %s at least (%s), until %s", span(least), by, clockBy(free, c.now))
 	case preempt.TimesGiven(victim) >= policy.MaxPerJob:
 		return fmt.Sprintf("has given way %d times, and may %d (preempt.max_per_job); raise that, or stop it yourself", preempt.TimesGiven(victim), policy.MaxPerJob)
 	case path != "":

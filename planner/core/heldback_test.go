@@ -109,3 +109,27 @@ func TestHeldBackStaysAsItIs(t *testing.T) {
 		t.Errorf("a second later (-before +then):\n%s", diff)
 	}
 }
+
+// A time by which something has ended is not before it.
+func TestClockBy(t *testing.T) {
+	at := func(day, hour, minute, second int) time.Time {
+		return time.Date(2026, 1, day, hour, minute, second, 0, time.UTC)
+	}
+	tests := map[string]struct {
+		at   time.Time
+		want string
+	}{
+		"on the minute":       {at(1, 12, 3, 0), "12:03 UTC"},
+		"within one":          {at(1, 12, 3, 1), "12:04 UTC"},
+		"at the end of one":   {at(1, 12, 3, 59), "12:04 UTC"},
+		"into the next day":   {at(1, 23, 59, 30), "Jan 2 00:00 UTC"},
+		"in another timezone": {at(1, 12, 3, 1).In(time.FixedZone("east", 3600)), "12:04 UTC"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := clockBy(tt.at, at(1, 12, 0, 0)); got != tt.want {
+				t.Errorf("clockBy = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -33,7 +33,7 @@ func (b backend) Burst() burstapi.Answer {
 	case !leading:
 		a.Why = "this planner does not lead"
 	case v == nil:
-		a.Why = "nothing was decided yet"
+		a.Why = d.bursts.undecided()
 	case a.Now.Sub(v.Taken) > staleAfter:
 		a.Why = fmt.Sprintf("the cluster was last seen %s ago", a.Now.Sub(v.Taken).Round(time.Second))
 	case v.Blind() != "":

@@ -187,6 +187,19 @@ func (b *bursts) doubts() map[string]int {
 	return out
 }
 
+// undecided says why there is no answer.
+func (b *bursts) undecided() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.damaged != "":
+		return b.damaged
+	case b.loaded && !b.used():
+		return "no pool is configured"
+	}
+	return "nothing was decided yet"
+}
+
 // answer is what is wanted of the pools; nil while nothing was decided.
 func (b *bursts) answer() (pools []burstapi.Pool, index uint64, v *observe.View) {
 	b.mu.Lock()

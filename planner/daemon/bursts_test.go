@@ -10,6 +10,7 @@ import (
 	"github.com/caravan-sched/caravan/planner/burstapi"
 	"github.com/caravan-sched/caravan/planner/core/model"
 	"github.com/caravan-sched/caravan/planner/observe"
+	"github.com/caravan-sched/caravan/planner/purchases"
 	"github.com/caravan-sched/caravan/planner/record"
 )
 
@@ -98,6 +99,28 @@ func TestDamagedPurchases(t *testing.T) {
 			}
 			if _, err := b.report(t.Context(), &burstapi.Report{Pool: "eu", Purchase: "p", Kind: burstapi.ReportGone}, burstTime); err == nil {
 				t.Error("a report is kept")
+			}
+		})
+	}
+}
+
+// Who asks before there is an answer, or where there is to be none, is told so.
+func TestBurstUndecided(t *testing.T) {
+	pools := burstRig(nil).pools
+	tests := map[string]struct {
+		of   *bursts
+		want string
+	}{
+		"of a term that begins": {&bursts{}, "nothing was decided yet"},
+		"before a decision":     {&bursts{pools: pools, book: &purchases.Book{}, loaded: true}, "nothing was decided yet"},
+		"without pools":         {&bursts{book: &purchases.Book{}, loaded: true}, "no pool is configured"},
+		"without pools, bought": {&bursts{book: &purchases.Book{Purchases: []purchases.Entry{{}}}, loaded: true}, "nothing was decided yet"},
+		"damaged":               {&bursts{pools: pools, book: &purchases.Book{}, loaded: true, damaged: "it is damaged"}, "it is damaged"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := tt.of.undecided(); got != tt.want {
+				t.Errorf("told %q, want %q", got, tt.want)
 			}
 		})
 	}

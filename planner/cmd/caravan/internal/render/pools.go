@@ -12,14 +12,18 @@ import (
 
 // Pools writes what is wanted of the pools in which nodes can be bought.
 func Pools(w io.Writer, s Style, a burstapi.Answer) error {
+	if len(a.Pools) == 0 {
+		text := "No pools."
+		if !a.Leader {
+			text = "No pools are shown: " + a.Why + "."
+		}
+		_, err := fmt.Fprintln(w, text)
+		return err
+	}
 	if !a.Leader {
 		if _, err := fmt.Fprintln(w, s.paint(yellow, "Nobody is to act on this: "+a.Why+".")); err != nil {
 			return err
 		}
-	}
-	if len(a.Pools) == 0 {
-		_, err := fmt.Fprintln(w, "No pools.")
-		return err
 	}
 	pools, purchases, nodes := newGrid("POOL", "WANTED", "READY", "COMING", "NODE/H", "WHY"), newGrid("PURCHASE", "FOR", "NODES", "MARKET", "NODE/H", "EXPECTED", "STATE", "BY", "WHY"), newGrid("NODE", "STATE", "GANG", "BY", "WHY")
 	doubts := newGrid("IN DOUBT", "PURCHASE", "SINCE", "WHY")

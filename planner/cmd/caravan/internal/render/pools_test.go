@@ -14,6 +14,7 @@ func TestPools(t *testing.T) {
 		want   []string
 	}{
 		"none":         {burstapi.Answer{Leader: true}, []string{"No pools."}},
+		"not used":     {burstapi.Answer{Why: "no pool is configured"}, []string{"No pools are shown: no pool is configured."}},
 		"of a standby": {burstapi.Answer{Why: "this planner does not lead", Pools: []burstapi.Pool{{Name: "eu"}}}, []string{"Nobody is to act on this: this planner does not lead.", "eu"}},
 		"in doubt": {burstapi.Answer{Leader: true, Pools: []burstapi.Pool{{Name: "eu", InDoubt: []burstapi.Doubt{{Name: "eu-1-0", Purchase: "eu-1", Why: "an apply was cut short"}}}}},
 			[]string{"IN DOUBT", "eu-1-0", "an apply was cut short"}},
