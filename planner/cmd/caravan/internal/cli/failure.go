@@ -96,6 +96,9 @@ func (a *app) failureOf(e *exit, path string) failure {
 		f.Do = fmt.Sprintf("Run '%s --help' for help.", path)
 	}
 	if status == http.StatusForbidden || status == http.StatusUnauthorized {
+		if strings.Contains(f.Do, httpapi.TokenHeader) {
+			f.Do = "" // it is for who writes requests himself
+		}
 		f.Do = strings.TrimSpace(f.Do + "\nGive a Nomad ACL token that may do this, with --token or NOMAD_TOKEN, and the namespace in which it may, with --namespace or NOMAD_NAMESPACE.")
 	}
 	return f

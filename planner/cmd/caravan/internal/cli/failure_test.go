@@ -90,3 +90,22 @@ func TestNomadWords(t *testing.T) {
 		}
 	}
 }
+
+// Who lacks a right is told once how to give a token, in the command's terms.
+func TestForbidden(t *testing.T) {
+	const give = "Give a Nomad ACL token that may do this, with --token or NOMAD_TOKEN, and the namespace in which it may, with --namespace or NOMAD_NAMESPACE."
+	tests := map[string]struct{ do, want string }{
+		"no advice":                  {"", give},
+		"advice of another kind":     {"ask the owner of the queue", "Ask the owner of the queue.\n" + give},
+		"of the token in the header": {"send a Nomad ACL token that has it in the header " + httpapi.TokenHeader, give},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := &httpapi.Error{Status: http.StatusForbidden, Message: "the token does not have management", Do: tt.do}
+			got := new(app).failureOf(&exit{code: CodeFailure, err: err}, "caravan release")
+			if got.Do != tt.want || got.Error != "the token does not have management" {
+				t.Errorf("error %q, what to do %q; want %q", got.Error, got.Do, tt.want)
+			}
+		})
+	}
+}
