@@ -229,12 +229,14 @@ type sharedWait struct {
 	node int32
 }
 
-// holding is who holds a node, in words, as of some length of givenOn.
+// holding is who holds a node, in words, as of some length of givenOn: everybody, and
+// those that hold some of so many GPUs, of which free are free.
 type holding struct {
-	given int
-	of    uint64
-	jobs  []jobKey
-	text  string
+	given          int
+	of             uint64
+	jobs           []jobKey
+	free           int
+	all, holdsGPUs string
 }
 
 // given is a member that this plan places.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // Who holds what a gang waits for, and which nodes are away, in words.
@@ -30,7 +31,7 @@ func (c *cycle) busyList(j *model.Job, g *gang, nodes []int32) string {
 			break
 		}
 		text := nodeName(c.tree.Nodes[node].Model) + " has room"
-		if list := c.holderList(j, node, c.kindsFor(g, node)); list != "" {
+		if list := c.holderList(j, node, c.kindsFor(g, node), leastGPUs(g)); list != "" {
 			text += " (" + list + ")"
 		}
 		parts = append(parts, text)
@@ -38,15 +39,52 @@ func (c *cycle) busyList(j *model.Job, g *gang, nodes []int32) string {
 	return strings.Join(parts, " and ")
 }
 
-// holderList says who holds how much of some GPUs of a node, the largest holder first:
-// what is there, and what this plan has put there.
-func (c *cycle) holderList(j *model.Job, node int32, of uint64) string {
-	self, at := keyOf(j), c.givenAt(node)
-	if h, known := c.holding[node]; known && h.given == len(at) && h.of == of && !slices.Contains(h.jobs, self) {
-		return h.text
+// leastGPUs are how many GPUs the member with the fewest of a gang has.
+func leastGPUs(g *gang) int {
+	least := topo.MaxGPUs
+	for _, part := range g.unit.Parts {
+		if part.Count > 0 {
+			least = min(least, part.Request.GPUs)
+		}
 	}
-	var list []nodeHolder
-	var jobs []jobKey
+	return least
+}
+
+// holderList says who holds how much of some GPUs of a node, the largest holder first:
+// what is there, and what this plan has put there. Who holds none of them is in the way
+// of a member that needs so many only if they are free.
+func (c *cycle) holderList(j *model.Job, node int32, of uint64, need int) string {
+	self, at := keyOf(j), c.givenAt(node)
+	h, known := c.holding[node]
+	if !known || h.given != len(at) || h.of != of || slices.Contains(h.jobs, self) {
+		list, jobs := c.holdersOf(j, node, of)
+		used, withGPUs := uint64(0), len(list)
+		for i := range list {
+			if used |= list[i].gpus; list[i].gpus == 0 {
+				withGPUs--
+			}
+		}
+		h = holding{len(at), of, jobs, bits.OnesCount64(of &^ used), holderText(list), ""}
+		h.holdsGPUs = h.all
+		if withGPUs < len(list) {
+			h.holdsGPUs = holderText(list[:withGPUs])
+		}
+		if !slices.Contains(jobs, self) {
+			if c.holding == nil {
+				c.holding = map[int32]holding{}
+			}
+			c.holding[node] = h
+		}
+	}
+	if h.free < need && h.holdsGPUs != "" {
+		return h.holdsGPUs
+	}
+	return h.all
+}
+
+// holdersOf are those that hold some of these GPUs of a node or none of any kind, the
+// largest holder first, and their jobs.
+func (c *cycle) holdersOf(j *model.Job, node int32, of uint64) (list []nodeHolder, jobs []jobKey) {
 	for i := range c.holders(node) {
 		h := &c.holders(node)[i]
 		if h.gpus != 0 && h.gpus&of == 0 {
@@ -59,7 +97,7 @@ func (c *cycle) holderList(j *model.Job, node int32, of uint64) string {
 		list = addHolder(list, name, h.gpus&of, until)
 		jobs = append(jobs, h.job)
 	}
-	for _, i := range at {
+	for _, i := range c.givenAt(node) {
 		if c.given[i].gpus != 0 && c.given[i].gpus&of == 0 {
 			continue
 		}
@@ -69,22 +107,23 @@ func (c *cycle) holderList(j *model.Job, node int32, of uint64) string {
 	slices.SortFunc(list, func(a, b nodeHolder) int {
 		return cmp.Or(cmp.Compare(bits.OnesCount64(b.gpus), bits.OnesCount64(a.gpus)), strings.Compare(a.name, b.name))
 	})
+	return list, jobs
+}
+
+func holderText(list []nodeHolder) string {
 	names := make([]string, len(list))
 	for i := range min(len(list), maxNames+1) { // no more are named
 		h := &list[i]
-		names[i] = h.name + " holds " + plural(bits.OnesCount64(h.gpus), "GPU")
+		held := "no GPU"
+		if h.gpus != 0 {
+			held = plural(bits.OnesCount64(h.gpus), "GPU")
+		}
+		names[i] = h.name + " holds " + held
 		if !h.until.IsZero() {
 			names[i] += fmt.Sprintf(" until %s, when it has had its kill_timeout", h.until.UTC().Format(time.TimeOnly))
 		}
 	}
-	text := nameList(names)
-	if !slices.Contains(jobs, self) {
-		if c.holding == nil {
-			c.holding = map[int32]holding{}
-		}
-		c.holding[node] = holding{len(at), of, jobs, text}
-	}
-	return text
+	return nameList(names)
 }
 
 // nodeHolder is who holds GPUs of a node, by name, and until when if that is known.
