@@ -154,7 +154,9 @@ func (r *run) arrive(place int) error {
 	}
 	r.gauges.rented += len(r.Cluster.Nodes[place].GPUs)
 	r.logNode(place, EventUp)
-	r.ask(r.now)
+	// It is paid for from now on, and the planner knows when it comes: nothing is gathered
+	// for it. The daemon rests for a second at most.
+	r.plan(r.now)
 	return r.Scheduler.(buyer).Arrive(r.now, c.name[place], place)
 }
 

@@ -52,6 +52,23 @@ func bought(t testing.TB, b model.Burst, policy core.Policy, jobs []trace.Job, s
 
 const hour = 3600
 
+// What is bought is used as soon as it is there, however shortly before it was decided: m's
+// nodes are ordered at 60 s and boot for 6 minutes, and s comes 5 s before they are ready.
+func TestBootedNodesAreDecidedOnAtOnce(t *testing.T) {
+	jobs := []trace.Job{
+		{ID: "a", Submit: 0, Duration: 10 * hour, GPUs: 4},
+		{ID: "m", Submit: 60, Duration: 2 * hour, GPUs: 8, Deadline: 5 * hour},
+		{ID: "s", Submit: 415, Duration: hour, GPUs: 1},
+	}
+	policy := core.Policy{Order: "fifo", Burst: burst.Policy{Default: model.BurstAllow, Ahead: 5 * time.Hour}}
+	_, events := bought(t, pools(2, 0), policy, jobs, 1)
+	for _, e := range events {
+		if e.Event == EventStart && e.Job == "m" && e.At != 60+6*60 {
+			t.Errorf("m starts at %g s, want 420", e.At)
+		}
+	}
+}
+
 // a keeps the cluster for ten hours; m needs two nodes for two hours and is due in
 // five. Its nodes boot for 6 minutes, and are given back five minutes after it has
 // ended, at 10 an hour: 2 · 10 · (6 + 120 + 5 and a bit) min is 43.7 to 44.4.

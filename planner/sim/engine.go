@@ -194,8 +194,10 @@ func (r *run) handle(e event) error {
 }
 
 // ask plans a decision, not sooner than the interval allows.
-func (r *run) ask(at float64) {
-	at = max(at, r.decided+r.Interval)
+func (r *run) ask(at float64) { r.plan(max(at, r.decided+r.Interval)) }
+
+// plan plans a decision at a time, unless one comes before.
+func (r *run) plan(at float64) {
 	if at < r.planned {
 		r.planned = at
 		r.calendar.add(event{at: at, what: decide})
