@@ -132,7 +132,7 @@ func (d *dual) refutes(x float64) bool {
 	target := float64(d.more)
 	aim := target*1.02 + 0.3
 	way := make([]float64, slots+len(d.softs)+len(d.means))
-	best, bestAt, pace := math.Inf(-1), 0, 1.0
+	best, bestAt, pace := -math.MaxFloat64, 0, 1.0
 	for step := 0; step < cmp.Or(d.p.Effort, DefaultEffort) && pace > shortest; step++ {
 		q, wrong := d.value(x)
 		switch {
