@@ -42,6 +42,12 @@ func (l *loader) checkBackfill(p *queue.Policy) {
 	if p.Backfill.Depth < 0 || p.Backfill.Depth > maxMaxHolds {
 		l.fault("policy.backfill.depth", p.Backfill.Depth, fmt.Sprintf("want 1 to %d, or 0 for the mode's own", maxMaxHolds))
 	}
+	if p.Backfill.Reclaim && !p.Preempt.Enabled {
+		l.fault("policy.backfill.reclaim", true, "want policy.preempt.enabled beside it: without that nobody gives way who was backfilled and overstays", "policy.preempt.enabled")
+	}
+	if p.Backfill.Reclaim && !p.Backfills() {
+		l.fault("policy.backfill.reclaim", true, "want policy.backfill.mode "+queue.BackfillEasy+" or "+queue.BackfillConservative+" beside it: without that nobody is backfilled", "policy.backfill.mode", "policy.order")
+	}
 	l.between("policy.backfill.max_wait", p.Backfill.MaxWait, time.Minute, maxDefaultDuration)
 	l.between("policy.backfill.default_duration", p.Backfill.DefaultDuration, 0, maxDefaultDuration)
 	if p.Forecasts < 1 || p.Forecasts > maxForecasts {

@@ -224,6 +224,8 @@ func TestParseFaults(t *testing.T) {
 			`policy.elastic.min_interval`, `c.hcl:4: policy.elastic.max_per_hour is 0: want 1 to 100000; to let no gang grow, set policy.elastic.enabled to false`, `c.hcl:5: policy.elastic.min_gain is 0: want more than 0`}},
 		"growth that hardly ever is": {src: "policy {\n elastic {\n min_gain = 7\n }\n}", want: []string{
 			`c.hcl:3: policy.elastic.min_gain is 7: want more than 0, at most 1: 0.05 is 5 % faster; to let no gang grow, set policy.elastic.enabled to false`}},
+		"reclaim where nobody gives way":              {src: "policy {\n backfill {\n reclaim = true\n }\n preempt {\n enabled = false\n }\n}", want: []string{`c.hcl:3: policy.backfill.reclaim is true: want policy.preempt.enabled beside it`}},
+		"reclaim where nobody is backfilled":          {src: "policy {\n order = \"fifo\"\n backfill {\n reclaim = true\n }\n}", want: []string{`c.hcl:4: policy.backfill.reclaim is true: want policy.backfill.mode easy or conservative beside it`}},
 		"stopping what saves nothing where nobody is": {src: "policy {\n preempt {\n enabled = false\n unsaved = true\n }\n}", want: []string{`c.hcl:4: policy.preempt.unsaved is true: want policy.preempt.enabled beside it`}},
 		"preemption that never is": {src: "policy {\n preempt {\n enabled = true\n min_priority_gap = 0\n max_at_once = 0\n max_per_hour = 200000\n max_per_job = -1\n min_run_time = \"-1s\"\n restart_time = \"0s\"\n }\n}", want: []string{
 			`c.hcl:4: policy.preempt.min_priority_gap is 0: want 1 to 32765`, `c.hcl:5: policy.preempt.max_at_once is 0`, `c.hcl:6: policy.preempt.max_per_hour is 200000: want 1 to 100000`,

@@ -203,22 +203,39 @@ func TestUnsavedRows(t *testing.T) {
 	}
 }
 
-// Turns in which nobody ever comes to his end, since all lose what they have done, are
+// Where all are stopped by turns, those who save nothing end too: each turn is as long as all
+// before it together, so that a few of them are enough.
+func TestUnsavedWorkEndsInTurns(t *testing.T) {
+	const day = 86400.0
+	jobs := []trace.Job{{ID: "a", Duration: 4 * day, GPUs: 8}, {ID: "b", Submit: 1, Duration: 4 * day, GPUs: 8}, {ID: "c", Submit: 2, Duration: 600, GPUs: 8}}
+	for _, order := range []string{"timeslice", "ftf", "maxmin"} {
+		p := core.Policy{Order: order}
+		p.Preempt.Enabled = true
+		c := small(t)
+		out, err := Run(t.Context(), Setup{Cluster: c, Jobs: jobs, Unsaved: []bool{true, true, true}, Scheduler: planned(t, c, p), Interval: 10, Restart: DefaultRestart})
+		if err != nil {
+			t.Errorf("%s: %v", order, err)
+			continue
+		}
+		// Of an order in which nobody is stopped the test would say nothing.
+		if m := out.Metrics(); m.Preemptions < 2 || m.Preemptions > 40 || m.MakespanS > 4*8*day {
+			t.Errorf("%s: %d stops, all done after %.1f days: want some stops, 40 at most, and four times the 8 days of work at most", order, m.Preemptions, m.MakespanS/day)
+		}
+	}
+}
+
+// A job that never comes to its end, since it loses in each failure all that it has done, is
 // told and not played for ever.
 func TestUnsavedWorkThatNeverEnds(t *testing.T) {
-	p := core.Policy{Order: "timeslice"}
-	p.Preempt.Enabled = true
-	day := 86400.0
-	jobs := []trace.Job{{ID: "a", Duration: day, GPUs: 8}, {ID: "b", Submit: 1, Duration: day, GPUs: 8}}
-	for _, savedOnly := range []bool{true, false} {
-		p.Preempt.SavedOnly = savedOnly
-		c := small(t)
-		_, err := Run(t.Context(), Setup{Cluster: c, Jobs: jobs, Unsaved: []bool{true, true}, Scheduler: planned(t, c, p), Interval: 10, Restart: DefaultRestart})
-		if savedOnly && err != nil {
-			t.Errorf("who saves nothing stays: %v", err)
+	jobs := []trace.Job{{ID: "a", Duration: 30 * 86400, GPUs: 8}}
+	c := small(t)
+	for _, unsaved := range []bool{true, false} {
+		_, err := Run(t.Context(), Setup{Cluster: c, Jobs: jobs, Unsaved: []bool{unsaved}, Scheduler: planned(t, c, displacing(true)), Interval: 10, Restart: Restart{Base: 2}, Checkpoints: DefaultCheckpoints, Failures: Failures{PerNodeDay: 4, Repair: 60}, Seed: 1})
+		if !unsaved && err != nil {
+			t.Errorf("who saves comes to an end: %v", err)
 		}
-		if want := "of 8 GPUs for 24h0m0s, saves nothing and has begun again 1000 times"; !savedOnly && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("all are stopped by turns: %v: want %q", err, want)
+		if want := "of 8 GPUs for 720h0m0s, saves nothing and has begun again 1000 times"; unsaved && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("all is lost four times a day: %v: want %q", err, want)
 		}
 	}
 }

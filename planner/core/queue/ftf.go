@@ -104,8 +104,8 @@ func (f ftf) Stand(s Situation) []Standing {
 	for i := range s.Jobs {
 		e := &s.Jobs[i]
 		times[i] = f.times(e, part)
-		if e.Running && e.Turn < f.Lease {
-			out[i] = Standing{Class: classHeld, Why: fmt.Sprintf("%s; it has a lease for another %s", times[i].why(part), (f.Lease - e.Turn).Round(time.Second))}
+		if lease, longer := e.turnOf(f.Lease); e.Running && e.Turn < lease {
+			out[i] = Standing{Class: classHeld, Why: fmt.Sprintf("%s; it has a lease for another %s%s", times[i].why(part), (lease - e.Turn).Round(time.Second), longer)}
 		} else {
 			bidders = append(bidders, i)
 		}

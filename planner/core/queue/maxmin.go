@@ -68,9 +68,10 @@ func (m maxMin) Stand(s Situation) []Standing {
 	out := make([]Standing, len(s.Jobs))
 	var rest []int
 	for i := range s.Jobs {
-		if e := &s.Jobs[i]; e.Running && e.Turn < m.Round {
+		e := &s.Jobs[i]
+		if turn, longer := e.turnOf(m.Round); e.Running && e.Turn < turn {
 			r.take(e, r.modelIndex(e.Model))
-			out[i] = Standing{Class: classHeld, Key: r.key(i), Why: fmt.Sprintf("%s; its round lasts for another %s", r.why(i), (m.Round - e.Turn).Round(time.Second))}
+			out[i] = Standing{Class: classHeld, Key: r.key(i), Why: fmt.Sprintf("%s; its round lasts for another %s%s", r.why(i), (turn - e.Turn).Round(time.Second), longer)}
 		} else {
 			rest = append(rest, i)
 		}

@@ -52,14 +52,28 @@ func newTimeslice(p Policy) Discipline { return timeslice{p.Timeslice.WithDefaul
 func (t timeslice) Stand(s Situation) []Standing {
 	out := make([]Standing, len(s.Jobs))
 	for i := range s.Jobs {
-		switch e := &s.Jobs[i]; {
+		e := &s.Jobs[i]
+		turn, longer := e.turnOf(t.Quantum)
+		switch {
 		case !e.Running:
 			out[i] = Standing{Key: -e.Rest.Seconds(), Why: "its turn comes round: it waits since " + minute(s.Now.Add(-e.Rest))}
-		case e.Turn >= t.Quantum:
-			out[i] = Standing{Class: 1, Why: fmt.Sprintf("its turn of %s is over", t.Quantum)}
+		case e.Turn >= turn:
+			out[i] = Standing{Class: 1, Why: fmt.Sprintf("its turn of %s is over", turn)}
 		default:
-			out[i] = Standing{Why: fmt.Sprintf("it has its turn until it has run %s", t.Quantum)}
+			out[i] = Standing{Why: fmt.Sprintf("it has its turn until it has run %s%s", turn, longer)}
 		}
 	}
 	return out
+}
+
+// turnOf is how long a job may run at least before its turn is over, and if that is longer
+// than for others, why. A job that saves nothing has lost all that it did in the turns before:
+// in one no longer than they it would come no nearer to its end. So each is as long as all
+// before it together, and it ends after few of them, however long it runs. A service has no end.
+func (e *Entry) turnOf(least time.Duration) (turn time.Duration, longer string) {
+	before := e.Ran - e.Turn
+	if e.Job.SavesWork() || e.Job.Type == "service" || before <= least {
+		return least, ""
+	}
+	return before, ", as long as it has in all its turns before, since it saves nothing of what it does"
 }

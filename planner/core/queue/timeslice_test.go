@@ -37,13 +37,19 @@ func TestTimesliceTurnsWholeGangs(t *testing.T) {
 }
 
 func TestTimesliceStanding(t *testing.T) {
-	j := &model.Job{}
+	j, saves, service := &model.Job{}, &model.Job{Saves: true}, &model.Job{Type: "service"}
 	got := Policy{Order: OrderTimeslice}.Discipline().Stand(Situation{Now: start, Jobs: []Entry{
-		{Job: j, Rest: 90 * time.Minute}, {Job: j, Running: true, Turn: h - 1}, {Job: j, Running: true, Turn: h},
+		{Job: j, Rest: 90 * time.Minute}, {Job: j, Running: true, Ran: h - 1, Turn: h - 1}, {Job: j, Running: true, Ran: h, Turn: h},
+		{Job: j, Running: true, Ran: 3 * h, Turn: h}, {Job: j, Running: true, Ran: 4 * h, Turn: 2 * h},
+		{Job: saves, Running: true, Ran: 3 * h, Turn: h}, {Job: service, Running: true, Ran: 3 * h, Turn: h},
 	}})
 	want := []Standing{
 		{Key: -5400, Why: "its turn comes round: it waits since 2026-01-01 22:30 UTC"},
 		{Why: "it has its turn until it has run 1h0m0s"},
+		{Class: 1, Why: "its turn of 1h0m0s is over"},
+		{Why: "it has its turn until it has run 2h0m0s, as long as it has in all its turns before, since it saves nothing of what it does"},
+		{Class: 1, Why: "its turn of 2h0m0s is over"},
+		{Class: 1, Why: "its turn of 1h0m0s is over"},
 		{Class: 1, Why: "its turn of 1h0m0s is over"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
