@@ -4,15 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/core/burst"
@@ -330,52 +325,6 @@ func (c *Comparison) Validate() error {
 		return fmt.Errorf("%w: %s", ErrSetup, strings.Join(faults, "; "))
 	}
 	return nil
-}
-
-// Run plays all runs, several at once. The results are by seed, then in the order
-// of the policies. The jobs of a seed are made when its turn comes, so that those of all
-// seeds are never in memory together.
-func (c *Comparison) Run(ctx context.Context) ([]Result, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	results := make([]Result, c.Seeds*len(c.Policies))
-	var finished atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	workers := c.Workers
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	g.SetLimit(workers)
-	for seed := range c.Seeds {
-		c.play(ctx, g, seed+1, results[seed*len(c.Policies):], &finished)
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	return results, nil
-}
-
-// play begins the runs of a seed. The first of them makes the jobs.
-func (c *Comparison) play(ctx context.Context, g *errgroup.Group, seed int, results []Result, finished *atomic.Int64) {
-	prepared := sync.OnceValues(func() ([]*Prepared, error) { return c.prepareRows(ctx, seed) })
-	for k, policy := range c.Policies {
-		g.Go(func() error {
-			rows, err := prepared()
-			if err != nil {
-				return err
-			}
-			out, err := c.one(ctx, policy, seed, rows[k], finished)
-			if err != nil {
-				return fmt.Errorf("%s, seed %d: %w", policy, seed, err)
-			}
-			results[k] = Result{Policy: policy, Seed: seed, Metrics: out.Metrics(), Outcome: out}
-			if c.Brief != nil && c.Brief(seed) {
-				results[k].Outcome = out.brief()
-			}
-			return nil
-		})
-	}
 }
 
 // prepareRows makes the jobs of all rows in a seed, those of variants only once.

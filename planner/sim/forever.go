@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -36,10 +37,24 @@ func (r *run) watchVain(actions int) error {
 		r.vain, r.empty = 0, r.now
 	}
 	if (r.idle > maxIdle || r.vain > minIdle && r.now-r.empty > maxQuiet) && r.unborn() == 0 {
-		j := &r.jobs[slices.IndexFunc(r.jobs, func(j job) bool { return j.phase != done })]
-		return fmt.Errorf("%w: everything is free, and %d decisions in a row start nothing; jobs that wait: %d, the first is %s, of %d GPUs", ErrScheduler, max(r.idle, r.vain), r.open, j.ID, j.GPUs)
+		i, why := slices.IndexFunc(r.jobs, func(j job) bool { return j.phase != done }), ""
+		if s, ok := r.Scheduler.(explainer); ok {
+			i, why = s.Waits(r.now)
+			why = ": " + why
+		}
+		j := &r.jobs[i]
+		return fmt.Errorf("%w: everything is free, and %d decisions in a row start nothing; jobs that wait: %d, the first is %s, of %d GPUs%s", ErrWaits, max(r.idle, r.vain), r.open, j.ID, j.GPUs, why)
 	}
 	return nil
+}
+
+// ErrWaits is the error for a job that waits for ever, whatever is free.
+var ErrWaits = errors.New("a job waits for ever")
+
+// explainer is a Scheduler that can say who goes first of those who wait, while nothing
+// runs, and why he does.
+type explainer interface {
+	Waits(now float64) (job int, why string)
 }
 
 // maxIdle is how many decisions in a row may leave a cluster empty in which

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/caravan-sched/caravan/planner/core"
 	"github.com/caravan-sched/caravan/planner/sim/trace"
 )
@@ -73,8 +75,43 @@ func (idler) Decide(now float64) (list []Action, at float64, err error) { return
 func TestNobodyWaitsForEver(t *testing.T) {
 	for _, failures := range []float64{0, 20} {
 		_, err := Run(t.Context(), Setup{Cluster: small(t), Jobs: []trace.Job{{ID: "a", Duration: 60, GPUs: 8}}, Scheduler: idler{}, Failures: Failures{PerNodeDay: failures, Repair: 3600}})
-		if !errors.Is(err, ErrScheduler) || !strings.Contains(err.Error(), "the first is a, of 8 GPUs") {
+		if !errors.Is(err, ErrWaits) || !strings.Contains(err.Error(), "the first is a, of 8 GPUs") {
 			t.Errorf("with %g failures of a node in a day: %v: want that a waits in vain", failures, err)
 		}
+	}
+}
+
+// A row in which a job waits for ever, or never ends, is told with its reason, and the others
+// come to what they come to without it.
+func TestRowsThatComeToNoEnd(t *testing.T) {
+	jobs := []trace.Job{{ID: "a", Duration: 600, GPUs: 8}, {ID: "b", Submit: 600, Duration: 600, GPUs: 8}, {ID: "c", Submit: 1200, Duration: 60, GPUs: 4}}
+	c := Comparison{Cluster: small(t), Jobs: jobs, Policies: []string{"caravan+reserve=30", "gang", "caravan+reserve", "fifo"}, Load: 1, Seeds: 2, Replay: true, Sigma: 1, Interval: 10}
+	got, err := c.Run(t.Context())
+	var rows *RowsError
+	if !errors.As(err, &rows) || !errors.Is(err, ErrWaits) {
+		t.Fatalf("error %v: want rows that come to no end", err)
+	}
+	for _, want := range []string{"caravan+reserve=30, seed 1: ", "caravan+reserve, seed 1: ", "which would fit, but not beside 3 GPUs kept for interactive jobs", "not beside 1 GPU kept", "(other seeds that come to no end: 1)"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q: %v", want, err)
+		}
+	}
+	if len(rows.Runs) != 4 || len(rows.Rows()) != 2 || !rows.Has("caravan+reserve") || rows.Has("gang") {
+		t.Errorf("runs that come to no end: %+v", rows.Runs)
+	}
+	c.Policies = []string{"gang", "fifo"}
+	want, err := c.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := func(list []Result) (out []Result) {
+		for _, r := range list {
+			r.Outcome, r.Metrics.DecideMean, r.Metrics.DecideEvent = nil, 0, 0
+			out = append(out, r)
+		}
+		return out
+	}
+	if diff := cmp.Diff(measured(want), measured(got)); diff != "" {
+		t.Errorf("the other rows (-want +got):\n%s", diff)
 	}
 }

@@ -22,9 +22,15 @@ type eventLogs struct {
 	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex
-	files []*wholefile.File
-	logs  []*sim.Logger
+	files []eventFile
 	err   error
+}
+
+// eventFile is of a run of a policy.
+type eventFile struct {
+	policy string
+	file   *wholefile.File
+	log    *sim.Logger
 }
 
 func newEventLogs(ctx context.Context, f *simFlags) *eventLogs {
@@ -55,10 +61,9 @@ func (l *eventLogs) open(policy string, seed int) func(sim.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name := l.name
-	policy = strings.ReplaceAll(policy, string(filepath.Separator), "_")
 	if l.several {
 		ending := filepath.Ext(name)
-		name = fmt.Sprintf("%s.%s.%d%s", strings.TrimSuffix(name, ending), policy, seed, ending)
+		name = fmt.Sprintf("%s.%s.%d%s", strings.TrimSuffix(name, ending), strings.ReplaceAll(policy, string(filepath.Separator), "_"), seed, ending)
 	}
 	file, err := wholefile.Create(name)
 	if err != nil {
@@ -67,7 +72,7 @@ func (l *eventLogs) open(policy string, seed int) func(sim.Event) {
 		return nil
 	}
 	log := sim.NewLogger(file)
-	l.files, l.logs = append(l.files, file), append(l.logs, log)
+	l.files = append(l.files, eventFile{policy, file, log})
 	return func(e sim.Event) {
 		log.Log(e)
 		if err := log.Err(); err != nil {
@@ -76,19 +81,21 @@ func (l *eventLogs) open(policy string, seed int) func(sim.Event) {
 	}
 }
 
-// close gives the files their names if all runs are whole, and leaves nothing of them
-// otherwise. played is what the runs came to.
+// close gives the files their names if all runs are whole, or all of their row, and leaves
+// nothing of them otherwise. played is what the runs came to.
 func (l *eventLogs) close(played error) error {
 	err := l.err
 	for i := range l.files {
-		err = errors.Join(err, l.logs[i].Close())
+		err = errors.Join(err, l.files[i].log.Close())
 	}
-	failed := err != nil || played != nil
-	for _, file := range l.files {
-		if failed {
-			err = errors.Join(err, file.Drop())
+	var rows *sim.RowsError
+	failed := err != nil || played != nil && !errors.As(played, &rows)
+	for i := range l.files {
+		f := &l.files[i]
+		if failed || rows != nil && rows.Has(f.policy) {
+			err = errors.Join(err, f.file.Drop())
 		} else {
-			err = errors.Join(err, file.Done())
+			err = errors.Join(err, f.file.Done())
 		}
 	}
 	if err != nil {

@@ -123,6 +123,9 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	for _, line := range s.omitted() {
 		add("Not played", "%s", line)
 	}
+	for _, line := range out.failed {
+		add("No result", "%s", line)
+	}
 	for _, line := range s.Warnings {
 		add("Warning", "%s", line)
 	}

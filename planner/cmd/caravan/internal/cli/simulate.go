@@ -23,8 +23,19 @@ import (
 type simulated struct {
 	Setup   simSetup     `json:"setup"`
 	Results []sim.Result `json:"results"`
-	// Differences are of all policies from the first one.
+	// Failed are the runs that came to no end: their policies have no results.
+	Failed []simFailed `json:"failed,omitempty"`
+	// failed says it, row by row.
+	failed []string
+	// Differences are of all policies from the first one that has results.
 	Differences []sim.Difference `json:"differences"`
+}
+
+// simFailed is a run that came to no end.
+type simFailed struct {
+	Policy string `json:"policy"`
+	Seed   int    `json:"seed"`
+	Error  string `json:"error"`
 }
 
 // simFlags are the flags of simulate.
@@ -175,8 +186,12 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 		c.Log = logs.open
 	}
 	out.Results, err = a.withProgress(c, func(c *sim.Comparison) ([]sim.Result, error) { return c.Run(logs.ctx) })
-	if err := logs.close(err); err != nil {
+	var rows *sim.RowsError
+	if err = logs.close(err); err != nil && (!errors.As(err, &rows) || len(out.Results) == 0) {
 		return simulationFailed(err)
+	}
+	if rows != nil {
+		out.fail(f, rows)
 	}
 	out.Differences = sim.Differences(f.policies, out.Results)
 	if err := a.unfinished(out.Results); err != nil {
@@ -187,7 +202,20 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 			return err
 		}
 	}
-	return a.printSimulated(f, &out)
+	if err := a.printSimulated(f, &out); err != nil || rows == nil {
+		return err
+	}
+	return simulationFailed(rows)
+}
+
+// fail notes which rows came to no end; all that follows is of the others.
+func (s *simulated) fail(f *simFlags, rows *sim.RowsError) {
+	for i := range rows.Runs {
+		r := &rows.Runs[i]
+		s.Failed = append(s.Failed, simFailed{r.Policy, r.Seed, r.Err.Error()})
+	}
+	s.failed = rows.Rows()
+	f.policies = slices.DeleteFunc(slices.Clone(f.policies), rows.Has)
 }
 
 // doubted says what makes one doubt the times of the trace.

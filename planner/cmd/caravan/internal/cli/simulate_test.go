@@ -232,3 +232,32 @@ func TestSimulateReportNowhere(t *testing.T) {
 		t.Errorf("it was played: %v", err)
 	}
 }
+
+// What a row cannot be played by is told, and the other rows have all that they would have.
+func TestSimulateRowsThatComeToNoEnd(t *testing.T) {
+	path, dir := writeFile(t, "trace.csv", smallTrace()), t.TempDir()
+	events := filepath.Join(dir, "events.jsonl")
+	got := newFakePlanner(t).call(nil, "", "simulate", "--trace", path, "--gpus", "16", "--policies", "caravan+reserve,gang,fifo", "--seeds", "1", "--no-bootstrap", "--json", "--events", events, "--report", dir)
+	const want = "which would fit, but not beside 1 GPU kept for interactive jobs"
+	if got.code != CodeFailure || !strings.Contains(got.errOut, "simulate: caravan+reserve, seed 1: ") || !strings.Contains(got.errOut, want) {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+	var out simulated
+	if err := json.Unmarshal([]byte(got.out), &out); err != nil {
+		t.Fatalf("%v: %s", err, got.out)
+	}
+	if len(out.Results) != 2 || out.Results[0].Policy != "gang" || len(out.Differences) != 1 || out.Differences[0].Against != "gang" {
+		t.Errorf("results: %+v; differences: %+v", out.Results, out.Differences)
+	}
+	if len(out.Failed) != 1 || out.Failed[0].Policy != "caravan+reserve" || out.Failed[0].Seed != 1 || !strings.Contains(out.Failed[0].Error, want) {
+		t.Errorf("failed: %+v", out.Failed)
+	}
+	if page, err := os.ReadFile(filepath.Join(dir, "index.html")); err != nil || !strings.Contains(string(page), want) {
+		t.Errorf("the report does not say it: %v", err)
+	}
+	for file, there := range map[string]bool{"events.gang.1.jsonl": true, "events.fifo.1.jsonl": true, "events.caravan+reserve.1.jsonl": false, "events.caravan+reserve.1.jsonl.part": false} {
+		if _, err := os.Stat(filepath.Join(dir, file)); (err == nil) != there {
+			t.Errorf("%s: %v: want it there: %t", file, err, there)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caravan-sched/caravan/planner/core"
+	"github.com/caravan-sched/caravan/planner/core/model"
+)
+
+// Waits implements explainer: it decides once more, with all that plans have for people.
+func (p *planner) Waits(now float64) (job int, why string) {
+	s := p.rest(now, p.history)
+	s.Now = clock(now)
+	for i := range p.cluster.homes() {
+		s.Nodes = append(s.Nodes, p.node(i))
+	}
+	for _, i := range slices.Sorted(maps.Keys(p.jobs)) {
+		s.Jobs = append(s.Jobs, *p.jobs[i])
+		job = i
+	}
+	plan, err := core.Decide(s, p.policy)
+	if err != nil {
+		return job, err.Error()
+	}
+	for i := range plan.Decisions {
+		if d := &plan.Decisions[i]; d.Action == model.ActionWait {
+			why, _, _ = strings.Cut(d.Reason, "; its place in the order")
+			return p.numbers[d.Job], why
+		}
+	}
+	return job, "by itself it could start"
+}
