@@ -86,6 +86,11 @@ func TestNobodyWaitsForEver(t *testing.T) {
 func TestRowsThatComeToNoEnd(t *testing.T) {
 	jobs := []trace.Job{{ID: "a", Duration: 600, GPUs: 8}, {ID: "b", Submit: 600, Duration: 600, GPUs: 8}, {ID: "c", Submit: 1200, Duration: 60, GPUs: 4}}
 	c := Comparison{Cluster: small(t), Jobs: jobs, Policies: []string{"caravan+reserve=30", "gang", "caravan+reserve", "fifo"}, Load: 1, Seeds: 2, Replay: true, Sigma: 1, Interval: 10}
+	broken := c
+	broken.Failures, broken.Policies = Failures{PerNodeDay: 20, Repair: 3600}, []string{"caravan+reserve"}
+	if _, err := broken.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "not beside 1 GPU kept") {
+		t.Errorf("error with nodes that fail: %v: want that the reserve is why", err)
+	}
 	got, err := c.Run(t.Context())
 	var rows *RowsError
 	if !errors.As(err, &rows) || !errors.Is(err, ErrWaits) {

@@ -9,12 +9,15 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// Waits implements explainer: it decides once more, with all that plans have for people.
+// Waits implements explainer: it decides once more, with all that plans have for people, and
+// as if no node was down, which is no reason to wait for ever.
 func (p *planner) Waits(now float64) (job int, why string) {
 	s := p.rest(now, p.history)
 	s.Now = clock(now)
 	for i := range p.cluster.homes() {
-		s.Nodes = append(s.Nodes, p.node(i))
+		n := p.node(i)
+		n.Unschedulable = ""
+		s.Nodes = append(s.Nodes, n)
 	}
 	for _, i := range slices.Sorted(maps.Keys(p.jobs)) {
 		s.Jobs = append(s.Jobs, *p.jobs[i])
