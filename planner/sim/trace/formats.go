@@ -103,10 +103,12 @@ func (p openb) job(r *row) (Job, error) {
 // gres/shard counts; 0: nobody has said.
 type sacct struct{ shards int }
 
-func (sacct) columns() []string { return []string{"JobID", "Submit"} }
+func (sacct) columns() []string { return []string{"JobID", "Submit", "ElapsedRaw", "AllocTRES"} }
 
 // instead is what may stand in the place of a column.
-func (sacct) instead() map[string]string { return map[string]string{"JobID": "JobIDRaw"} }
+func (sacct) instead() map[string][]string {
+	return map[string][]string{"JobID": {"JobIDRaw"}, "ElapsedRaw": {"Elapsed"}, "AllocTRES": {"ReqTRES", "AllocGRES", "ReqGRES"}}
+}
 
 func (sacct) named() named {
 	return named{submit: "Submit", duration: "Elapsed", gpus: "AllocTRES", models: "ReqTRES"}

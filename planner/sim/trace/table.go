@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,7 +30,7 @@ type row struct {
 // newTable reads the header and looks for the columns that must be there, or what may
 // stand in their place. bare: there is no header, and the columns have these names in
 // this order.
-func newTable(r io.Reader, comma rune, columns []string, instead map[string]string, bare bool) (*table, error) {
+func newTable(r io.Reader, comma rune, columns []string, instead map[string][]string, bare bool) (*table, error) {
 	t := &table{lines: newLines(r, comma), names: map[string]int{}}
 	header := columns
 	if !bare {
@@ -56,12 +57,9 @@ func newTable(r io.Reader, comma rune, columns []string, instead map[string]stri
 	t.width = len(header)
 	var missing []string
 	for _, name := range columns {
-		_, there := t.names[name]
-		if other := instead[name]; !there && other != "" {
-			_, there = t.names[other]
-		}
-		if !there {
-			missing = append(missing, name)
+		all := append([]string{name}, instead[name]...)
+		if !slices.ContainsFunc(all, func(name string) bool { _, there := t.names[name]; return there }) {
+			missing = append(missing, strings.Join(all, " or "))
 		}
 	}
 	if len(missing) > 0 {

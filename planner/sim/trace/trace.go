@@ -162,8 +162,8 @@ type parser interface {
 }
 
 // insteadOf is what may stand in the place of a form's columns.
-func insteadOf(p parser) map[string]string {
-	if other, has := p.(interface{ instead() map[string]string }); has {
+func insteadOf(p parser) map[string][]string {
+	if other, has := p.(interface{ instead() map[string][]string }); has {
 		return other.instead()
 	}
 	return nil

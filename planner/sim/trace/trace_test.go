@@ -101,8 +101,9 @@ func TestFormats(t *testing.T) {
 			o: Options{Format: "sacct"}, text: "JobID|Submit|Elapsed|ReqGRES\n1|1970-01-01T00:00:07|01:00|gpu:8\n2|1970-01-01T00:00:07|01:00|gres:gpu:a100:4\n3|1970-01-01T00:00:07|01:00|gpu:v100:2(S:0-1)\n4|1970-01-01T00:00:07|01:00|gres:gpu:2(S:0),gres:tmpdisk:100\n",
 			want: []Job{{ID: "1", Submit: 7, Duration: 60, GPUs: 8}, {ID: "2", Submit: 7, Duration: 60, GPUs: 4, GPUModels: "a100"}, {ID: "3", Submit: 7, Duration: 60, GPUs: 2, GPUModels: "v100"}, {ID: "4", Submit: 7, Duration: 60, GPUs: 2}}, wantRep: Report{Rows: 4, Jobs: 4},
 		},
-		"sacct as it prints by default": {o: Options{Format: "sacct"}, text: "JobID   Submit\n------- ------\n", wantErr: "columns JobID, Submit are missing; there are, divided by '|': JobID   Submit"},
-		"no column of another name":     {o: Options{Format: "sacct"}, text: "Job|Submit\n1|2\n", wantErr: "columns JobID are missing"},
+		"sacct as it prints by default": {o: Options{Format: "sacct"}, text: "JobID   Submit\n------- ------\n", wantErr: "columns JobID or JobIDRaw, Submit, ElapsedRaw or Elapsed, AllocTRES or ReqTRES or AllocGRES or ReqGRES are missing; there are, divided by '|': JobID   Submit"},
+		"no run time of Slurm's":        {o: Options{Format: "sacct"}, text: "JobID|Submit|Start|End|ReqTRES\n1|7|8|9|gres/gpu=1\n", wantErr: "columns ElapsedRaw or Elapsed are missing"},
+		"no column of another name":     {o: Options{Format: "sacct"}, text: "Job|Submit\n1|2\n", wantErr: "columns JobID or JobIDRaw, ElapsedRaw or Elapsed, AllocTRES or ReqTRES or AllocGRES or ReqGRES are missing"},
 		"csv": {
 			o: Options{Format: "csv"}, text: "\ufeffgpus,job,submit_s,duration_s,min_gpus,max_gpus,deadline_s,class,queue,model\n8,a,0,60,4,16,90,finetune,org/team,bert\n1,,1,2,,,,,,\n",
 			want: []Job{{ID: "a", Duration: 60, GPUs: 8, Min: 4, Max: 16, Deadline: 90, Class: "finetune", Queue: "org/team", Model: "bert"}, {ID: "2", Submit: 1, Duration: 2, GPUs: 1}}, wantRep: Report{Rows: 2, Jobs: 2},

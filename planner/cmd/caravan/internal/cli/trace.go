@@ -15,7 +15,12 @@ func (a *app) traceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Look at traces of jobs, and make others of them",
-		Args:  args(0, 0, "a command"),
+		Args: func(cmd *cobra.Command, got []string) error {
+			if len(got) > 0 {
+				return usage("unknown command %q for %q", got[0], cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.traceDescribe(), a.traceConvert(), a.traceSample(), a.traceScale(), a.traceSynth(), a.traceImport(), a.traceCheckEvents())
