@@ -308,9 +308,18 @@ func (a *app) prepared(ctx context.Context, c *sim.Comparison, s *simSetup) erro
 		many = fmt.Sprintf("%d to %d, by seed", least, most)
 	}
 	s.FirstTooLarge = first.ID
-	s.tooLarge = fmt.Sprintf("jobs left out because the cluster of %d GPUs, at most %d on a node, can never hold them: %s; the first is %s, of %d GPUs; the largest is %s, of %d GPUs", s.GPUs, s.GPUsPerNode, many, first.ID, first.GPUs, largest.ID, largest.GPUs)
+	s.tooLarge = fmt.Sprintf("jobs left out because the cluster of %d GPUs, at most %d on a node, can never hold them: %s; the first is %s; the largest is %s", s.GPUs, s.GPUsPerNode, many, sized(&first), sized(&largest))
 	_, err := fmt.Fprintln(a.env.Stderr, s.tooLarge)
 	return err
+}
+
+// sized is a job with what it asks for.
+func sized(j *trace.Job) string {
+	text := fmt.Sprintf("%s, of %d GPUs", j.ID, j.GPUs)
+	if j.GPUModels != "" {
+		text += " of " + strings.ReplaceAll(j.GPUModels, "|", " or ")
+	}
+	return text
 }
 
 // withProgress shows a bar on a terminal while it takes long.

@@ -28,6 +28,8 @@ func TestSimulate(t *testing.T) {
 	broken := writeFile(t, "broken.csv", smallTrace()+"x,1,-5,1,,\n")
 	few := writeFile(t, "few.csv", "job,submit_s,duration_s,gpus\na,0,60,1\nb,60,60,1\n")
 	large := writeFile(t, "large.csv", "job,submit_s,duration_s,gpus\na,0,60,1\nb,60,60,4096\n")
+	both := writeFile(t, "both.hcl", "nodes \"a\" {\n  count = 4\n  gpus  = 8\n  model = \"H100\"\n}\nnodes \"b\" {\n  count = 2\n  gpus  = 8\n  model = \"A100\"\n}\n")
+	named := writeFile(t, "named.csv", "job,submit_s,duration_s,gpus,gpu_models\na,0,60,1,\nb,60,60,32,A100\nc,120,60,1,\n")
 	wrong := writeFile(t, "wrong.hcl", "nodes \"dgx\" {\n  count = 0\n  gpus  = 99\n  model = \"H1000\"\n}\n")
 	queues := writeFile(t, "queues.hcl", "queue \"team\" {\n  guarantee {\n    gpus = 8\n  }\n}\n")
 	late := writeFile(t, "late.csv", "job,submit_s,duration_s,gpus,deadline_s\na,0,36000,8,\nb,60,7200,8,20000\n")
@@ -60,19 +62,20 @@ func TestSimulate(t *testing.T) {
 		wantOut  []string
 		wantErr  []string
 	}{
-		"a table":                    {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,gang", "--seeds", "2", "--load", "0.9"}, wantOut: []string{"POLICY", "k8s-default", "gang", "AGAINST K8S-DEFAULT"}},
-		"no steady state":            {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"there is no steady state"}},
-		"pools":                      {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,fifo", "--seeds", "1", "--no-bootstrap", "--estimate-sigma", "0", "--pools", filepath.Join("..", "..", "..", "..", "..", "autoscaler", "pool", "testdata", "pools.hcl"), "--burst-wait", "1s", "--json"}, wantOut: []string{`"bought": 0,`, `"bought_per_run"`}},
-		"no pool in the file":        {args: []string{"simulate", "--trace", path, "--pools", writeFile(t, "none.hcl", "")}, wantCode: 1, wantErr: []string{"none.hcl has no pool"}},
-		"a wait without pools":       {args: []string{"simulate", "--trace", path, "--burst-wait", "1h"}, wantCode: 2, wantErr: []string{"--burst-wait 1h0m0s without --pools"}},
-		"what was bought":            {args: []string{"simulate", "--trace", late, "--gpus", "8", "--policies", "fifo", "--seeds", "1", "--no-bootstrap", "--even-speed", "--load", "90", "--estimate-sigma", "0", "--pools", pools, "--burst-wait", "1m"}, wantOut: []string{"DEADLINES MET", "BOUGHT", " 21.00"}},
-		"no such pools":              {args: []string{"simulate", "--trace", path, "--pools", "/no/such"}, wantCode: 1, wantErr: []string{"read pools"}},
-		"a cluster file":             {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
-		"jobs that no cluster holds": {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang"}, wantErr: []string{"jobs left out because the cluster of 16 GPUs, at most 8 on a node, can never hold them: 1; the first is jh, of 32 GPUs; the largest is jh, of 32 GPUs"}},
-		"a wrong cluster file":       {args: []string{"simulate", "--trace", path, "--cluster", wrong}, wantCode: 1, wantErr: []string{"count is 0", "gpus is 99", "\"H1000\": want one of A10, A100"}},
-		"an unknown policy":          {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 2, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
-		"more behind an order":       {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf+easy+preempt", "--seeds", "1", "--load", "0.9"}, wantOut: []string{"sjf+easy+preempt"}},
-		"something else behind it":   {args: []string{"simulate", "--trace", path, "--policies", "sjf+luck"}, wantCode: 2, wantErr: []string{"policy sjf+luck: want easy"}},
+		"a table":              {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,gang", "--seeds", "2", "--load", "0.9"}, wantOut: []string{"POLICY", "k8s-default", "gang", "AGAINST K8S-DEFAULT"}},
+		"no steady state":      {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1"}, wantOut: []string{"there is no steady state"}},
+		"pools":                {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "k8s-default,fifo", "--seeds", "1", "--no-bootstrap", "--estimate-sigma", "0", "--pools", filepath.Join("..", "..", "..", "..", "..", "autoscaler", "pool", "testdata", "pools.hcl"), "--burst-wait", "1s", "--json"}, wantOut: []string{`"bought": 0,`, `"bought_per_run"`}},
+		"no pool in the file":  {args: []string{"simulate", "--trace", path, "--pools", writeFile(t, "none.hcl", "")}, wantCode: 1, wantErr: []string{"none.hcl has no pool"}},
+		"a wait without pools": {args: []string{"simulate", "--trace", path, "--burst-wait", "1h"}, wantCode: 2, wantErr: []string{"--burst-wait 1h0m0s without --pools"}},
+		"what was bought":      {args: []string{"simulate", "--trace", late, "--gpus", "8", "--policies", "fifo", "--seeds", "1", "--no-bootstrap", "--even-speed", "--load", "90", "--estimate-sigma", "0", "--pools", pools, "--burst-wait", "1m"}, wantOut: []string{"DEADLINES MET", "BOUGHT", " 21.00"}},
+		"no such pools":        {args: []string{"simulate", "--trace", path, "--pools", "/no/such"}, wantCode: 1, wantErr: []string{"read pools"}},
+		"a cluster file":       {args: []string{"simulate", "--trace", path, "--cluster", cluster, "--policies", "fifo", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"fifo"}},
+		"jobs of a model of which there are too few": {args: []string{"simulate", "--trace", named, "--cluster", both, "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang"}, wantErr: []string{"can never hold them: 1; the first is b, of 32 GPUs of NVIDIA A100-SXM4-80GB; the largest is b"}},
+		"jobs that no cluster holds":                 {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap"}, wantOut: []string{"gang"}, wantErr: []string{"jobs left out because the cluster of 16 GPUs, at most 8 on a node, can never hold them: 1; the first is jh, of 32 GPUs; the largest is jh, of 32 GPUs"}},
+		"a wrong cluster file":                       {args: []string{"simulate", "--trace", path, "--cluster", wrong}, wantCode: 1, wantErr: []string{"count is 0", "gpus is 99", "\"H1000\": want one of A10, A100"}},
+		"an unknown policy":                          {args: []string{"simulate", "--trace", path, "--policies", "best,gang", "--seeds", "0"}, wantCode: 2, wantErr: []string{"policy \"best\": want one of k8s-default", "seeds 0"}},
+		"more behind an order":                       {args: []string{"simulate", "--trace", path, "--gpus", "16", "--policies", "sjf+easy+preempt", "--seeds", "1", "--load", "0.9"}, wantOut: []string{"sjf+easy+preempt"}},
+		"something else behind it":                   {args: []string{"simulate", "--trace", path, "--policies", "sjf+luck"}, wantCode: 2, wantErr: []string{"policy sjf+luck: want easy"}},
 		"words that are at odds": {args: []string{"simulate", "--trace", path, "--policies", "sjf+unsaved,caravan+no-preempt+lend,fifo+preempt+no-preempt,fifo+easy+conservative,fifo+easy+easy,fifo+,fifo@,caravan@unsaved25@unsaved50,fifo@oracle@no-estimates"}, wantCode: 2, wantErr: []string{
 			"policy sjf+unsaved: unsaved is about who gives way, and nobody does", "lend is about who gives way", "want preempt or no-preempt, not both", "want easy or conservative, not both",
 			"easy is there twice", "policy fifo+: want easy", "policy fifo@: \"\": want one of elastic100", "want unsaved25 or unsaved50 behind the @, not both", "want oracle or no-estimates behind the @",

@@ -21,7 +21,7 @@ func (a *app) traceCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.traceDescribe(), a.traceConvert(), a.traceSample(), a.traceScale(), a.traceSynth(), a.traceImport(), a.traceCheckEvents())
 	return cmd
