@@ -49,15 +49,17 @@ func (c *cycle) mayPassAlike() bool {
 }
 
 // waitsLike reports whether a job is refused as another one alike was since something was
-// taken or kept last; false if it has to be looked at. What it asks for is handed over, nil
-// if that is not known. Nobody reads that it waits, so the plan does not say it.
-func (c *cycle) waitsLike(j *model.Job, a *request) bool {
+// taken or kept last; false if it has to be looked at, or it is not known what it asks for.
+// It is so many places behind the first. Nobody reads that it waits, so the plan does not say
+// it.
+func (c *cycle) waitsLike(place int, j *model.Job) bool {
+	a := c.askingOf(place, j)
 	if a == nil || a.told.epoch != c.epoch || !a.told.known || c.mayEndInTime(a) {
 		return false
 	}
 	if !c.postponing {
 		// Others may give way to it though they do not to its like.
-		if !c.askedInVain(a.told, c.rankOf(j)) || c.yield != nil && len(c.yield.owed) > 0 {
+		if !c.askedInVain(a.told, c.rankAt(place, j)) || c.yield != nil && len(c.yield.owed) > 0 {
 			if c.placedNow = nil; c.mayPreempt(j, &a.gang) {
 				return false
 			}
@@ -68,10 +70,18 @@ func (c *cycle) waitsLike(j *model.Job, a *request) bool {
 	return true
 }
 
+// rankAt is the rank of a job that is so many places behind the first.
+func (c *cycle) rankAt(place int, j *model.Job) rank {
+	if line := c.scratch.inLine; c.lasts && c.stands != nil && place < len(line) && line[place].Job == j {
+		return rank{j.Priority, c.stands.at(line[place].aged).Class} // nobody is interactive
+	}
+	return c.rankOf(j)
+}
+
 // askingOf is what a job asks for that is so many places behind the first, nil if it is not
 // known. In an order that is kept it is mostly there, and need not be looked up.
 func (c *cycle) askingOf(place int, j *model.Job) *request {
-	if line := c.scratch.inLine; c.lasts && line[place].Job == j { // else somebody before it has come back
+	if line := c.scratch.inLine; c.lasts && place < len(line) && line[place].Job == j { // else somebody before it has come back
 		return line[place].asks
 	}
 	if line := c.scratch.line; !c.lasts && place < len(line) && line[place].of.job == j {

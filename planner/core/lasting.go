@@ -16,23 +16,35 @@ type lasting struct {
 	of   *queue.Lasting
 	past *queue.Past
 	gpus int
-	// order are those who wait, byAge the same by priority and age; waiters finds them, and
-	// running are those who have places, by age.
+	// order are those who wait, byAge the same by age, where nobody gives way by priority
+	// and age; waiters finds them, and running are those who have places, by age.
 	order, byAge []*waiter
 	waiters      map[*model.Job]*waiter
 	running      []*agedJob
 	// come are those who are still to be put in.
 	come []*agedJob
+	// turns are who should run now, and turned those of them that wait.
+	turns  queue.Turns
+	turned []*waiter
+	runs   []*queue.Runner
 }
 
 // waiter is one who waits, with what he asks for, nil if it is not known.
 type waiter struct {
 	queue.Place
+	aged *agedJob
 	asks *request
 }
 
-func compareWaiters(a, b *waiter) int      { return a.Compare(&b.Place) }
-func compareWaitersByAge(a, b *waiter) int { return a.CompareAge(&b.Place) }
+func compareWaiters(a, b *waiter) int { return a.Compare(&b.Place) }
+
+// compareByAge is the order of byAge.
+func (l *lasting) compareByAge(a, b *waiter) int {
+	if l.of.TakesTurns() {
+		return queue.CompareAge(a.Job, b.Job)
+	}
+	return a.CompareAge(&b.Place)
+}
 
 // placesOf are those of some who wait.
 func placesOf(list []*waiter) func(yield func(*queue.Place) bool) {
@@ -47,7 +59,7 @@ func placesOf(list []*waiter) func(yield func(*queue.Place) bool) {
 
 // standLasting is stand where the order lasts; false if it does not.
 func (c *cycle) standLasting() bool {
-	if !c.terse || c.displaces() || len(c.jobsOf(someElastic))+len(c.jobsOf(somePassing)) > 0 {
+	if !c.terse || c.policy.Defrag.Enabled || c.policy.Preempt.Enabled && c.policy.Caravan.DeadlinesOnly || len(c.jobsOf(someElastic))+len(c.jobsOf(somePassing)) > 0 {
 		c.lasting = nil
 		return false
 	}
@@ -62,17 +74,22 @@ func (c *cycle) standLasting() bool {
 		if l == nil {
 			l = c.newLasting()
 		}
+		before := l.of
 		c.lasting = l
 		l.of, l.past, l.gpus = of, c.past, gpus
-		c.placeAll(l)
+		c.placeAll(l, before)
 	}
 	for _, a := range l.come {
 		w := c.waiterOf(l, a)
-		l.order, l.byAge = with(l.order, w, compareWaiters), with(l.byAge, w, compareWaitersByAge)
+		l.order, l.byAge = with(l.order, w, compareWaiters), with(l.byAge, w, l.compareByAge)
 	}
 	clear(l.come)
 	l.come = l.come[:0]
-	c.letThrough(l)
+	if c.lasts = true; l.of.TakesTurns() {
+		c.lastingTurns(l)
+	} else {
+		c.letThrough(l)
+	}
 	return true
 }
 
@@ -90,14 +107,15 @@ func (c *cycle) letThrough(l *lasting) {
 		c.scratch.entries = list
 		return list
 	}
-	c.lasts = true
 	c.through, c.throughWhy = l.of.LetThrough(&s, running, placesOf(l.order), placesOf(l.byAge))
 }
 
 // lastingOrder is the order of those who wait.
 func (c *cycle) lastingOrder() []*model.Job {
 	l, line, out := c.lasting, c.scratch.inLine[:0], c.scratch.order[:0]
-	if c.through != nil {
+	if len(l.turned) > 0 {
+		line = l.turnedFirst(line)
+	} else if c.through != nil {
 		at, _ := slices.BinarySearchFunc(l.order, c.through, func(w *waiter, p *queue.Place) int { return w.Compare(p) })
 		first := at
 		for first > 0 && l.order[first-1].SamePriority(c.through) {
@@ -126,6 +144,7 @@ func (c *cycle) lastingStanding(j *model.Job) queue.Standing {
 	if c.through != nil && c.through.Job == j {
 		st.Why += c.throughWhy
 	}
+	st.Why += c.lasting.turns.Why(j)
 	return st
 }
 
@@ -143,7 +162,7 @@ func (l *lasting) put(a *agedJob) {
 	if l == nil {
 		return
 	}
-	if waits(a.job) {
+	if a.stands = 0; waits(a.job) {
 		l.come = append(l.come, a)
 	} else {
 		l.running = with(l.running, a, compareAged)
@@ -157,18 +176,24 @@ func (l *lasting) drop(a *agedJob) {
 	}
 	if w := l.waiters[a.job]; w != nil {
 		delete(l.waiters, a.job)
-		l.order, l.byAge = without(l.order, w, compareWaiters), without(l.byAge, w, compareWaitersByAge)
+		l.order, l.byAge = without(l.order, w, compareWaiters), without(l.byAge, w, l.compareByAge)
 		return
 	}
 	l.running = without(l.running, a, compareAged)
 	l.come = slices.DeleteFunc(l.come, func(b *agedJob) bool { return a == b })
 }
 
-// placeAll finds all places anew.
-func (c *cycle) placeAll(l *lasting) {
+// placeAll finds all places anew that may be others than in the order before this one.
+func (c *cycle) placeAll(l *lasting, before *queue.Lasting) {
+	moved := len(l.come) > 0
 	for _, w := range l.byAge {
-		e := c.entryOf(c.agedOf[w.Job])
+		if !l.of.Moves(before, &w.Place) {
+			continue
+		}
+		e := c.entryOf(w.aged)
+		was := w.Place
 		w.Place = l.of.Place(&e)
+		moved = moved || was != w.Place
 	}
 	for _, a := range l.come {
 		w := c.waiterOf(l, a)
@@ -176,14 +201,17 @@ func (c *cycle) placeAll(l *lasting) {
 	}
 	clear(l.come)
 	l.come = l.come[:0]
+	if !moved {
+		return
+	}
 	slices.SortFunc(l.order, compareWaiters)
-	slices.SortFunc(l.byAge, compareWaitersByAge)
+	slices.SortFunc(l.byAge, l.compareByAge)
 }
 
 // waiterOf notes where a job stands that has come.
 func (c *cycle) waiterOf(l *lasting, a *agedJob) *waiter {
 	e := c.entryOf(a)
-	w := &waiter{Place: l.of.Place(&e)}
+	w := &waiter{Place: l.of.Place(&e), aged: a}
 	l.waiters[a.job] = w
 	return w
 }

@@ -43,7 +43,11 @@ func (c *cycle) promisedFirst(list []*model.Job) []*model.Job {
 			c.early[keyOf(j)] = groups
 		}
 	}
-	c.scratch.line = firstOf(c.scratch.line, func(p placeInLine) bool { return promised[p.of.job] != nil })
+	if c.lasts {
+		c.scratch.inLine = firstOf(c.scratch.inLine, func(w *waiter) bool { return promised[w.Job] != nil })
+	} else {
+		c.scratch.line = firstOf(c.scratch.line, func(p placeInLine) bool { return promised[p.of.job] != nil })
+	}
 	return firstOf(list, func(j *model.Job) bool { return promised[j] != nil })
 }
 

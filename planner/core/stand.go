@@ -69,6 +69,8 @@ type agedJob struct {
 	waits, inLine, gone bool
 	// asks is what it asks for, nil if it is not known.
 	asks *request
+	// runner is what is kept of it while it runs in an order that is kept.
+	runner *queue.Runner
 }
 
 func newAged(j *model.Job) *agedJob { return &agedJob{job: j, waits: waits(j)} }
@@ -79,6 +81,9 @@ func compareAged(a, b *agedJob) int { return queue.CompareAge(a.job, b.job) }
 type standings struct {
 	of   map[*model.Job]*agedJob
 	list []queue.Standing
+	// turned are those who wait and have their turns, where the others of them share a
+	// standing.
+	turned []*waiter
 }
 
 // Those who have no standing are behind all others, or are not known.
@@ -389,14 +394,14 @@ func (c *cycle) outrankWords(j, victim *model.Job) string {
 	case c.policy.Interactive.Is(j):
 		return "somebody waits in front of it"
 	}
-	mine, theirs := c.standing(j), c.standing(victim).Why
+	mine, theirs := c.standing(j), c.whyOf(victim)
 	if victim.Deadline.IsZero() && !mine.Latest.IsZero() { // its deadline is what counts
 		theirs = "no deadline"
 	}
 	if theirs == "" {
-		return mine.Why
+		return c.whyOf(j)
 	}
-	return fmt.Sprintf("%s against %s", mine.Why, theirs)
+	return fmt.Sprintf("%s against %s", c.whyOf(j), theirs)
 }
 
 // byClass is the policy for jobs that give way to a lower class.

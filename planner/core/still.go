@@ -30,6 +30,8 @@ type still struct {
 	until time.Time
 	// stands are how all stood, by age, where jobs give way.
 	stands []stood
+	// turned are those who waited and had their turns, in an order that is kept.
+	turned []*waiter
 }
 
 // stood is what of a standing it hangs on who gives way to whom, and who keeps what.
@@ -53,7 +55,7 @@ func (c *cycle) standAsThen() bool {
 	if c.postponing || c.stands == nil {
 		return true
 	}
-	return slices.EqualFunc(c.stands.list, c.still.stands, func(st queue.Standing, s stood) bool { return stoodLike(&st) == s })
+	return slices.Equal(c.stands.turned, c.still.turned) && slices.EqualFunc(c.stands.list, c.still.stands, func(st queue.Standing, s stood) bool { return stoodLike(&st) == s })
 }
 
 // staysStill reports whether the last plan, which started nobody, still holds for jobs in
@@ -85,6 +87,7 @@ func (c *cycle) noteStill(order []*model.Job) {
 	// Another one may look a little more up.
 	s.known = c.ahead == nil || c.ahead.work > maxWork/2
 	if s.stands = s.stands[:0]; !c.postponing && c.stands != nil {
+		s.turned = append(s.turned[:0], c.stands.turned...)
 		for i := range c.stands.list {
 			s.stands = append(s.stands, stoodLike(&c.stands.list[i]))
 		}

@@ -35,7 +35,7 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	if c.ledger == nil {
 		var t turn
 		for i, j := range jobs {
-			if c.passesAlike && c.waitsLike(j, c.askingOf(i, j)) || c.waitsBehind(j, plan) {
+			if c.passesAlike && c.waitsLike(i, j) || c.waitsBehind(j, plan) {
 				continue
 			}
 			c.begin(&t, j)

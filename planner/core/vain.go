@@ -60,7 +60,11 @@ func (c *cycle) lookForVictims() {
 			return
 		}
 	}
-	for _, a := range c.byAge() {
+	list := c.byAge()
+	if c.lasts {
+		list = c.lasting.running
+	}
+	for _, a := range list {
 		switch j := a.job; j.State {
 		case model.StateStopping:
 			v.plain = false

@@ -7,11 +7,12 @@ import (
 	"github.com/caravan-sched/caravan/planner/core/model"
 )
 
-// Where jobs do not give way, nobody has a deadline and enough have ended to tell what is
-// little, the order of those that wait is the same for as long as the past is: who has
-// little left has no more and no less of it while he waits, and the others go by age. Only
-// who is let through (see letThrough) changes with who runs. So the order can be kept from
-// one decision to the next, in place of finding out anew how each job stands.
+// Where nobody has a deadline and enough have ended to tell what is little, the order of
+// those that wait is the same for as long as the past is: who has little left has no more
+// and no less of it while he waits, and the others go by age, or by age and size. Only who
+// is let through (see letThrough), or has his turn (see Turns), changes with who runs. So the
+// order can be kept from one decision to the next, in place of finding out anew how each job
+// stands.
 
 // Lasting is that order.
 type Lasting struct {
@@ -25,30 +26,42 @@ type Lasting struct {
 // NewLasting is the order of a policy as the past has it, on so many GPUs; nil if it does
 // not last.
 func NewLasting(p Policy, past *Past, gpus int) *Lasting {
-	if p.Order != OrderCaravan || p.Preempt.Enabled || p.Interactive.Any() || past.Jobs() < minDemands {
+	if p.Order != OrderCaravan || p.Preempt.Enabled && p.Caravan.DeadlinesOnly || p.Interactive.Any() || past.Jobs() < minDemands {
 		return nil
 	}
 	c := &caravan{p.Caravan.WithDefaults(), p}
 	return &Lasting{order: c, guess: newGuess(Situation{Past: past}), trust: p.Backfill.Trust(), gpus: gpus}
 }
 
+// Moves reports whether a place may be another one in this order than in the one before it.
+func (l *Lasting) Moves(before *Lasting, p *Place) bool {
+	return before == nil || p.guessed || l.gpus != before.gpus || l.guess.little != before.guess.little
+}
+
 // Place is where a job stands that waits.
 type Place struct {
 	Job      *model.Job
 	priority int
-	// short: it goes before longer ones, by key. needs is how many GPUs it asks for.
+	// short: it goes before longer ones, by key. The others go as if they had been submitted
+	// later by a time. needs is how many GPUs it asks for.
 	short bool
 	key   float64
+	later time.Duration
 	needs int
 	// since is when it began to wait, zero if nobody knows.
 	since time.Time
+	// guessed: nobody knows how long it runs, so that it hangs on the past where it stands.
+	guessed bool
 	// line is where it stands behind others.
 	line line
+	// first: it goes before all others of its priority, while turns are given.
+	first bool
 }
 
 // Place is a job's.
 func (l *Lasting) Place(e *Entry) Place {
 	p := Place{Job: e.Job, priority: e.Priority, needs: e.needs(), line: line{e.Priority, e.Job.Queue}, since: e.Job.Submitted}
+	p.guessed = !e.Left.Known
 	if e.Job.Accounted.After(p.since) {
 		p.since = e.Job.Accounted
 	}
@@ -57,6 +70,8 @@ func (l *Lasting) Place(e *Entry) Place {
 	st := l.order.standing(&unsaid, &Situation{Now: e.Job.Submitted, GPUs: l.gpus}, l.guess)
 	if p.short = isShort(&st); p.short {
 		p.key = st.Key
+	} else if !e.Job.Submitted.IsZero() {
+		p.later = l.order.later(e, &Situation{GPUs: l.gpus})
 	}
 	return p
 }
@@ -70,12 +85,19 @@ func (p *Place) Compare(o *Place) int {
 		return Before(p.short, o.short)
 	case p.key != o.key:
 		return cmp.Compare(p.key, o.key)
+	case p.later != o.later:
+		if first := p.Job.Submitted.Add(p.later).Compare(o.Job.Submitted.Add(o.later)); first != 0 {
+			return first
+		}
 	}
 	return CompareAge(p.Job, o.Job)
 }
 
 // SamePriority reports whether two have the same.
 func (p *Place) SamePriority(o *Place) bool { return p.priority == o.priority }
+
+// BeforeByPriority reports whether p goes before another one by its priority alone.
+func (p *Place) BeforeByPriority(o *Place) bool { return p.priority > o.priority }
 
 // CompareAge is the order of priorities, and in each of age.
 func (p *Place) CompareAge(o *Place) int {

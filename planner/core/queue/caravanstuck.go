@@ -80,7 +80,7 @@ func (c *caravan) stuck(s *Situation, out []Standing) (found []stuckJob) {
 		}
 		j := stuckJob{at: i}
 		if e.Waiting {
-			j.why = fmt.Sprintf("; the first in line since %s, more than %s, so nobody younger passes it now", minute(first), c.StuckAfter)
+			j.why = stuckWhy(first, c.StuckAfter)
 		}
 		found = append(found, j)
 	}
