@@ -21,7 +21,9 @@ import (
 //   - A pod holds its GPUs from then on, whether or not its job's other pods have
 //     theirs. A job that is not complete after Timeout is deleted and created
 //     again after a while that doubles each time, as a training operator does:
-//     otherwise two such jobs could wait for each other for ever.
+//     otherwise two such jobs could wait for each other for ever. Many can all the same:
+//     where jobs wait and none has had all of its GPUs for an hour, somebody looks after
+//     it, deletes all that are not complete, and has the oldest scheduled first.
 //   - No preemption, no estimate, no topology.
 type kube struct {
 	cluster Cluster
@@ -33,6 +35,10 @@ type kube struct {
 	outside []int
 	// quota and used are GPUs by queue.
 	quota, used map[string]int
+	// complete counts the jobs that have all of their GPUs, and lately is when there was
+	// one last, or nobody who waited.
+	complete int
+	lately   float64
 }
 
 type kubeJob struct {
@@ -52,6 +58,9 @@ type kubeJob struct {
 // Kubeflow's training operator is not to give up at all.
 const KubeTimeout = 600
 
+// kubeLocked is for how long jobs may keep all of their GPUs from each other, in seconds.
+const kubeLocked = 3600.0
+
 // The back-off of a job that was deleted, in seconds.
 const kubeBackoff, kubeMaxBackoff = 60.0, 3600.0
 
@@ -67,6 +76,9 @@ func NewKube(c Cluster, queues []string, largest map[string]int) Scheduler {
 
 // Submit implements Scheduler.
 func (k *kube) Submit(now float64, ask Ask) error {
+	if len(k.jobs) == 0 {
+		k.lately = now
+	}
 	k.jobs[ask.Job] = &kubeJob{ask: ask, created: now, from: now, backoff: kubeBackoff}
 	k.outside = append(k.outside, ask.Job)
 	return nil
@@ -90,8 +102,12 @@ func (k *kube) create(now float64, i int) {
 }
 
 // leave gives back what a job has.
-func (k *kube) leave(i int) {
+func (k *kube) leave(now float64, i int) {
 	j := k.jobs[i]
+	if len(j.lacking) == 0 {
+		k.complete--
+		k.lately = now
+	}
 	k.ledger.give(j.pieces)
 	k.used[j.ask.Queue] -= j.ask.GPUs
 	j.pieces = nil
@@ -99,8 +115,8 @@ func (k *kube) leave(i int) {
 }
 
 // Finish implements Scheduler.
-func (k *kube) Finish(_ float64, i int) error {
-	k.leave(i)
+func (k *kube) Finish(now float64, i int) error {
+	k.leave(now, i)
 	delete(k.jobs, i)
 	return nil
 }
@@ -111,7 +127,7 @@ func (k *kube) Left(float64, int) error { return nil }
 // Fail implements Scheduler.
 func (k *kube) Fail(now float64, node int, down bool, victims []int) error {
 	for _, i := range victims {
-		k.leave(i)
+		k.leave(now, i)
 		k.jobs[i].from = now
 		k.outside = append(k.outside, i)
 	}
@@ -126,6 +142,9 @@ func (k *kube) Fail(now float64, node int, down bool, victims []int) error {
 func (k *kube) Decide(now float64) ([]Action, float64, error) {
 	out := k.expire(now)
 	k.admit(now)
+	if k.complete == 0 && len(k.jobs) > 0 && now >= k.lately+kubeLocked {
+		out = append(out, k.unlock(now)...)
+	}
 	least := math.MaxInt // pods of so many GPUs fit nowhere in this pass
 	for _, i := range slices.Clone(k.order) {
 		if a, ok := k.schedule(now, i, &least); ok {
@@ -139,15 +158,45 @@ func (k *kube) Decide(now float64) ([]Action, float64, error) {
 func (k *kube) expire(now float64) []Action {
 	var out []Action
 	for _, i := range slices.Clone(k.order) {
-		j := k.jobs[i]
-		if len(j.pieces) > 0 && now >= j.held+KubeTimeout {
-			k.leave(i)
-			j.from = now + j.backoff
-			j.backoff = min(2*j.backoff, kubeMaxBackoff)
-			k.outside = append(k.outside, i)
-			out = append(out, Action{Act: Drop, Job: i, Reason: "not all pods could be scheduled in time"})
+		if j := k.jobs[i]; len(j.pieces) > 0 && now >= j.held+KubeTimeout {
+			out = append(out, k.drop(now, i, "not all pods could be scheduled in time"))
 		}
 	}
+	return out
+}
+
+// drop deletes a job that is not complete, to be created again.
+func (k *kube) drop(now float64, i int, why string) Action {
+	j := k.jobs[i]
+	k.leave(now, i)
+	j.from = now + j.backoff
+	j.backoff = min(2*j.backoff, kubeMaxBackoff)
+	k.outside = append(k.outside, i)
+	return Action{Act: Drop, Job: i, Reason: why}
+}
+
+// unlock deletes all jobs that hold GPUs, while none is complete, but the oldest, whose
+// pods are scheduled first.
+func (k *kube) unlock(now float64) (out []Action) {
+	k.lately = now
+	list := k.order
+	if len(list) == 0 {
+		list = k.outside
+	}
+	first := slices.MinFunc(list, func(a, b int) int {
+		return cmp.Or(cmp.Compare(k.jobs[a].ask.Submitted, k.jobs[b].ask.Submitted), cmp.Compare(a, b))
+	})
+	if len(k.order) == 0 {
+		k.outside = slices.DeleteFunc(k.outside, func(i int) bool { return i == first })
+		k.create(now, first)
+	}
+	for _, i := range slices.Clone(k.order) {
+		if j := k.jobs[i]; len(j.pieces) > 0 && i != first {
+			out = append(out, k.drop(now, i, "no job has had all of its GPUs for an hour"))
+		}
+	}
+	k.jobs[first].held = now
+	k.order = slices.Insert(slices.DeleteFunc(k.order, func(i int) bool { return i == first }), 0, first)
 	return out
 }
 
@@ -199,6 +248,7 @@ func (k *kube) schedule(now float64, i int, least *int) (Action, bool) {
 	j.pieces = append(j.pieces, got...)
 	if len(j.lacking) == 0 {
 		k.order = slices.DeleteFunc(k.order, func(o int) bool { return o == i })
+		k.complete++
 	}
 	return Action{Act: Hold, Job: i, Pieces: got}, true
 }
@@ -229,6 +279,9 @@ func (k *kube) emptiest(gpus int, models []string) int {
 // alone is looked at again when something else happens.
 func (k *kube) next(now float64) float64 {
 	at := never
+	if k.complete == 0 && len(k.jobs) > 0 {
+		at = k.lately + kubeLocked
+	}
 	for _, i := range k.order {
 		if j := k.jobs[i]; len(j.pieces) > 0 {
 			at = min(at, j.held+KubeTimeout)

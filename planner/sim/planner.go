@@ -123,7 +123,8 @@ func (p *planner) groups(ask Ask) []model.TaskGroup {
 		return append(out, group("rest", 1, rest))
 	}
 	if ask.Max > 0 {
-		out[0].Min, out[0].Max = max(1, ask.Min/perNode), ask.Max/perNode
+		// It has whole nodes: as many as hold its bounds.
+		out[0].Min, out[0].Max = max(1, (ask.Min+perNode-1)/perNode), ask.Max/perNode
 	}
 	return out
 }

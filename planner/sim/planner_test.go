@@ -100,3 +100,23 @@ func TestKeepsForInteractiveJobs(t *testing.T) {
 		t.Errorf("without (-want +got):\n%s", diff)
 	}
 }
+
+// Bounds that are no multiple of a node are kept: as many whole nodes as are within them.
+func TestBoundsBetweenNodes(t *testing.T) {
+	c := small(t)
+	s := planned(t, c, core.Policy{}).(*planner)
+	for _, test := range []struct{ gpus, min, max, wantMin, wantMax int }{{8, 4, 8, 1, 2}, {8, 5, 11, 2, 2}, {8, 1, 15, 1, 3}, {8, 8, 16, 2, 4}, {4, 3, 7, 1, 1}} {
+		got := s.groups(Ask{GPUs: test.gpus, Min: test.min, Max: test.max})
+		if len(got) != 1 || got[0].Min != test.wantMin || got[0].Max != test.wantMax {
+			t.Errorf("%d GPUs of %d to %d on nodes of 4: %+v: want %d to %d nodes", test.gpus, test.min, test.max, got, test.wantMin, test.wantMax)
+		}
+	}
+	// All policies keep to them where there is too little room.
+	jobs := []trace.Job{{ID: "a", Duration: 100, GPUs: 2}, {ID: "b", Submit: 1, Duration: 50, GPUs: 8, Min: 5, Max: 8}, {ID: "c", Submit: 300, Duration: 1, GPUs: 1}}
+	for _, order := range queue.Orders() {
+		_, out := story(t, Setup{Cluster: c, Jobs: jobs, Scheduler: planned(t, c, core.Policy{Order: order})})
+		if got := len(out.Done()); got != len(jobs) {
+			t.Errorf("%s: %d jobs have ended: want %d", order, got, len(jobs))
+		}
+	}
+}
