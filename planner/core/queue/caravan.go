@@ -24,9 +24,9 @@ import (
 //  3. Then the rest, the oldest first. Work is conserved, so whatever the order is
 //     the GPU-hours that wait are the same, and long jobs have nearly all of them:
 //     by age, none of these waits for much longer than it would in the order of age.
-//     Where jobs give way a gang of many GPUs counts as submitted later, by SizeDelay
-//     for each doubling: it would displace many narrower jobs that wait less for it while
-//     it waits a little longer.
+//     Where jobs give way the more GPUs a job needs the later it counts as submitted, by
+//     a quarter of SizeDelay for each doubling, and from two nodes on by SizeDelay: it would
+//     displace many narrower jobs that wait less for it while it waits a little longer.
 //  4. As long as too few jobs have ended to tell what is little, who is overdue goes
 //     before short ones: a job is due when it has waited Patience times as long as it is
 //     predicted to need. So each is passed only by those that were submitted before it
@@ -59,7 +59,8 @@ type Caravan struct {
 	// DefaultStuckAfter.
 	StuckAfter time.Duration `json:"stuck_after_ns,omitempty"`
 	// SizeDelay is how much later a long gang counts as submitted, with preemption, for
-	// each doubling of its GPUs over littleGPUs; 0 means DefaultSizeDelay.
+	// each doubling of its GPUs over twice littleGPUs, and a quarter of that for each up to
+	// there; 0 means DefaultSizeDelay.
 	SizeDelay time.Duration `json:"size_delay_ns,omitempty"`
 	// DeadlinesOnly: with preemption, only deadlines displace, and no other place in
 	// the order does.
@@ -210,14 +211,20 @@ func (c *caravan) short(e *Entry, s *Situation, guess *guess) float64 {
 // later is how much later a long job counts as submitted for its size. From WidePart of
 // the cluster on it is no more: wide gangs that were submitted together have their nodes
 // emptied once if nobody goes between them. Where nobody gives way all that wait are passed
-// by who finds a place, and nothing is gained by it.
+// by who finds a place, and nothing is gained by it. One GPU is found wherever others end:
+// first come, first served with backfilling has such jobs wait least too, and who has many
+// of them would lose most if all long jobs were the same.
 func (c *caravan) later(e *Entry, s *Situation) time.Duration {
-	wide := min(float64(e.needs()), WidePart*float64(s.GPUs)) / littleGPUs
-	if wide <= 1 || !c.policy.Preempt.Enabled || c.DeadlinesOnly {
+	gpus := min(float64(e.needs()), WidePart*float64(s.GPUs))
+	if gpus <= 1 || !c.policy.Preempt.Enabled || c.DeadlinesOnly {
 		return 0
 	}
-	return time.Duration(math.Log2(wide) * float64(c.SizeDelay))
+	doublings := math.Log2(gpus)
+	return time.Duration(max(doublings/fewDoublings, doublings-math.Log2(littleGPUs)) * float64(c.SizeDelay))
 }
+
+// fewDoublings of one GPU make twice littleGPUs, and count as the one from there.
+const fewDoublings = 4
 
 // headStart is by how much a long job has to be older than another one that runs to
 // go before it: less is not worth a restart.

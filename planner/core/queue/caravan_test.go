@@ -360,10 +360,10 @@ func TestCaravanFaults(t *testing.T) {
 	}
 }
 
-// With preemption, twelve hours for each doubling over 8 GPUs, up to a quarter of 1,024: an hour of age is
-// an hour, and who runs is two hours older.
+// With preemption, three hours for each doubling up to 16 GPUs, and twelve from there up to a quarter of
+// 1,024: an hour of age is an hour, and who runs is two hours older.
 func TestCaravanWideGangsCountAsLater(t *testing.T) {
-	for gpus, later := range map[int]time.Duration{1: 0, 8: 0, 16: 12 * h, 32: 24 * h, 256: 60 * h, 512: 60 * h, 1024: 60 * h} {
+	for gpus, later := range map[int]time.Duration{1: 0, 2: 3 * h, 8: 9 * h, 16: 12 * h, 32: 24 * h, 256: 60 * h, 512: 60 * h, 1024: 60 * h} {
 		for _, running := range []bool{false, true} {
 			s := Situation{Now: start.Add(100 * h), GPUs: 1024, Jobs: []Entry{{Job: &model.Job{Submitted: start}, Waiting: !running, Running: running, Asked: gpus, Held: gpus,
 				Left: Estimate{Known: true, Total: 200 * h, Left: 200 * h}}}}
@@ -387,8 +387,8 @@ func TestCaravanWideGangsCountAsLater(t *testing.T) {
 	}
 }
 
-// On 64 GPUs, 16 of them are as if submitted 12 hours later: who wants 8 GPUs and comes
-// within 12 hours after it has its turn before it, and who comes later does not.
+// On 64 GPUs, 16 of them are as if submitted 12 hours later, and 4 as if 6 hours: who wants
+// 4 GPUs and comes within 6 hours after it has its turn before it, and who comes later does not.
 func TestCaravanWideGangIsPassedForSizeDelay(t *testing.T) {
 	long := Estimate{Known: true, Total: 30 * h, Left: 30 * h}
 	at := func(after time.Duration, gpus int) Entry {
@@ -396,10 +396,10 @@ func TestCaravanWideGangIsPassedForSizeDelay(t *testing.T) {
 	}
 	p := Policy{Order: OrderCaravan, Caravan: Caravan{StuckAfter: 1000 * h}}
 	p.Preempt.Enabled = true
-	for after, passed := range map[time.Duration]bool{h: true, 11 * h: true, 13 * h: false} {
+	for after, passed := range map[time.Duration]bool{h: true, 5 * h: true, 7 * h: false} {
 		s := Situation{Now: start.Add(40 * h), GPUs: 64, NodeGPUs: 8, Jobs: []Entry{at(0, 16)}}
-		for range 7 { // with them there is no room for 16 GPUs
-			s.Jobs = append(s.Jobs, at(after, 8))
+		for range 13 { // with them there is no room for 16 GPUs
+			s.Jobs = append(s.Jobs, at(after, 4))
 		}
 		if got := p.Discipline().Stand(s); got[0].InTurn == passed {
 			t.Errorf("others come %s later: in turn %t, want it passed %t", after, got[0].InTurn, passed)
