@@ -91,6 +91,10 @@ func TestRowsThatComeToNoEnd(t *testing.T) {
 	if _, err := broken.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "not beside 1 GPU kept") {
 		t.Errorf("error with nodes that fail: %v: want that the reserve is why", err)
 	}
+	broken.Failures, broken.Policies = Failures{PerNodeDay: 500, Repair: 1e6}, []string{"gang"}
+	if _, err := broken.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it could start if no node was down") {
+		t.Errorf("error with nodes that are hardly ever up: %v: want that this is why", err)
+	}
 	got, err := c.Run(t.Context())
 	var rows *RowsError
 	if !errors.As(err, &rows) || !errors.Is(err, ErrWaits) {

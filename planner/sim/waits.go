@@ -28,10 +28,14 @@ func (p *planner) Waits(now float64) (job int, why string) {
 		return job, err.Error()
 	}
 	for i := range plan.Decisions {
-		if d := &plan.Decisions[i]; d.Action == model.ActionWait {
+		d := &plan.Decisions[i]
+		switch d.Action {
+		case model.ActionAdmit:
+			return p.numbers[d.Job], "it could start if no node was down"
+		case model.ActionWait:
 			why, _, _ = strings.Cut(d.Reason, "; its place in the order")
 			return p.numbers[d.Job], why
 		}
 	}
-	return job, "by itself it could start"
+	return job, "nothing is decided on it"
 }
