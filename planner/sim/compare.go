@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,8 +142,10 @@ type Comparison struct {
 	// variants behind an @ (see Variants).
 	Policies []string
 	// Load is what the jobs ask for by what the cluster has until the last one is
-	// submitted; submissions are moved to reach it.
-	Load float64
+	// submitted; submissions are moved to reach it. Unscaled: they stay where they are,
+	// and the load is what comes of it.
+	Load     float64
+	Unscaled bool
 	// Seeds is how often, each time with other days, estimates and failures.
 	Seeds int
 	// Replay takes the trace as it is each time, rather than days drawn from it.
@@ -208,8 +211,8 @@ type Prepared struct {
 	Estimates []float64
 	// Unsaved are those that save nothing; nil: all do.
 	Unsaved []bool
-	// Factor is by what the submissions were moved.
-	Factor float64
+	// Factor is by what the submissions were moved, Load what the jobs ask for then.
+	Factor, Load float64
 	// TooLarge counts the jobs that the cluster can never run; First is the one of them
 	// that is submitted first, Largest the largest.
 	TooLarge       int
@@ -229,7 +232,6 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 		jobs = trace.Draw(jobs, c.Days, uint64(seed))
 	}
 	var p Prepared
-	var err error
 	all := c.most()
 	jobs, p.Models = all.FitModels(jobs)
 	if len(jobs) == 0 {
@@ -247,7 +249,7 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	if first, _ := trace.Span(jobs); first != 0 { // with a million jobs a copy is much
 		jobs = trace.Shift(jobs)
 	}
-	if p.Jobs, p.Factor, err = trace.ScaleTo(c.Cluster.InTheirParts(jobs), c.Cluster.GPUs, c.Load); err != nil {
+	if err := c.scale(&p, c.Cluster.InTheirParts(jobs)); err != nil {
 		if p.TooLarge > 0 {
 			err = fmt.Errorf("%w; jobs left out because the cluster can never hold them: %d, the largest is %s, of %d GPUs", err, p.TooLarge, p.Largest.ID, p.Largest.GPUs)
 		}
@@ -262,6 +264,20 @@ func (c *Comparison) prepare(seed int, v variant) (Prepared, error) {
 	p.Jobs = Elastic(p.Jobs, v.elastic, c.Cluster.PerNode, c.Cluster.GPUs, uint64(seed))
 	p.Unsaved = Unsaved(p.Jobs, v.unsaved, uint64(seed))
 	return p, nil
+}
+
+// scale moves the submissions to the load, or finds out which it is.
+func (c *Comparison) scale(p *Prepared, jobs []trace.Job) (err error) {
+	if !c.Unscaled {
+		p.Load = c.Load
+		p.Jobs, p.Factor, err = trace.ScaleTo(jobs, c.Cluster.GPUs, c.Load)
+		return err
+	}
+	p.Jobs, p.Factor, p.Load = slices.Clone(jobs), 1, trace.Load(jobs, c.Cluster.GPUs)
+	if math.IsInf(p.Load, 0) {
+		return fmt.Errorf("%w: all %d jobs are submitted at one time: want different times: what is measured ends with the last submission", ErrSetup, len(jobs))
+	}
+	return nil
 }
 
 // Total is how many jobs are played in all runs.
@@ -291,7 +307,7 @@ func (c *Comparison) Validate() error {
 	if c.Seeds < 1 || c.Seeds > MaxSeeds {
 		faults = append(faults, fmt.Sprintf("seeds %d: want 1 to %d", c.Seeds, MaxSeeds))
 	}
-	if !(c.Load >= trace.MinLoad && c.Load <= trace.MaxLoad) {
+	if !c.Unscaled && !(c.Load >= trace.MinLoad && c.Load <= trace.MaxLoad) {
 		faults = append(faults, fmt.Sprintf("load %g: want %g to %g", c.Load, trace.MinLoad, trace.MaxLoad))
 	}
 	if !(c.Interval >= 0 && c.Interval <= 86400) {

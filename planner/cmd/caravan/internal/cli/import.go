@@ -22,7 +22,7 @@ job that was registered again after it had ended well is another one. Nomad forg
 jobs after some hours (job_gc_threshold): raise that, or import regularly.
 
 --address is the planner's or Nomad's own. The token needs list-jobs and read-job.`,
-		Example: "  caravan trace import --nomad > ours.csv\n  caravan simulate --trace ours.csv --gpus 64 --no-bootstrap",
+		Example: "  caravan trace import --nomad > ours.csv\n  caravan simulate --trace ours.csv --gpus 64 --no-bootstrap --unscaled",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !nomad {
 				return usage("import from what? --nomad is the only source so far")

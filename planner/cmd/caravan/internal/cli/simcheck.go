@@ -23,7 +23,7 @@ import (
 // read, and so nobody is told of a wrong flag after it, or of one at a time.
 func (a *app) comparison(cmd *cobra.Command, f *simFlags) (sim.Comparison, trace.Options, error) {
 	c := sim.Comparison{
-		Policies: f.policies, Load: f.load, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Elastic: f.elastic, Interval: f.interval,
+		Policies: f.policies, Load: f.load, Unscaled: f.unscaled, Seeds: f.seeds, Replay: f.replay, Sigma: f.sigma, Elastic: f.elastic, Interval: f.interval,
 		Restart: sim.DefaultRestart, Failures: sim.Failures{PerNodeDay: f.perNodeDay, Repair: f.repairs}, Even: f.even, Workers: f.workers,
 		Divide: f.divide, Interference: f.interfere, ElasticModel: f.elasticSpeed == elasticModel,
 	}

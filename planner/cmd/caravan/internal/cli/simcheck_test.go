@@ -28,6 +28,7 @@ func TestSimulateIsRefusedEarly(t *testing.T) {
 		},
 		"more seeds than anybody waits for":  {[]string{"--seeds", "100000000"}, CodeUsage, []string{"seeds 100000000: want 1 to 1000"}},
 		"files and flags":                    {[]string{"--cluster", "/no/cluster", "--policies", "/no/policy.hcl", "--queues", "/no/queues", "--pools", "/no/pools", "--load", "-1"}, CodeUsage, []string{"read cluster", "read policy", "read queues", "read pools", "load -1"}},
+		"a load that is not asked for":       {[]string{"--unscaled", "--load", "0.9"}, CodeUsage, []string{"--load beside --unscaled, which leaves submissions where they are"}},
 		"files alone":                        {[]string{"--cluster", "/no/cluster", "--policies", "/no/policy.hcl"}, CodeFailure, []string{"read cluster", "read policy"}},
 		"no trace beside another fault":      {[]string{"--trace", "", "--load", "0"}, CodeUsage, []string{"no trace: name a file", "load 0"}},
 		"events nowhere":                     {[]string{"--events", "/no/such/events"}, CodeFailure, []string{"write events: open /no/such/events"}},

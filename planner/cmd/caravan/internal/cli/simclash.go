@@ -17,7 +17,7 @@ import (
 var ofStudy = []string{"compare", "quick", "trace-dir", "out", "evaluation", "only"}
 
 // ofTrace are those that say how a trace is read.
-var ofTrace = []string{"format", "time-unit", "throughputs", "shards-per-gpu", "strict", "max-jobs", "no-bootstrap"}
+var ofTrace = []string{"format", "time-unit", "throughputs", "shards-per-gpu", "strict", "max-jobs", "no-bootstrap", "unscaled"}
 
 // unused refuses flags that would change nothing: whoever gives one thinks that it
 // counts.
@@ -43,6 +43,9 @@ func (f *simFlags) clashes(cmd *cobra.Command) error {
 		return usageOf(unused(cmd, "beside --compare, which plays traces, clusters and policies of its own: leave one of them out", void...))
 	}
 	err := errors.Join(unused(cmd, "without --compare", ofStudy[1:]...), f.clusterClashes(cmd))
+	if f.unscaled {
+		err = errors.Join(err, unused(cmd, "beside --unscaled, which leaves submissions where they are", "load"))
+	}
 	if f.perNodeDay == 0 {
 		err = errors.Join(err, unused(cmd, "without --failures: no node fails", "repair"))
 	}

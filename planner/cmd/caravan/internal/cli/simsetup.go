@@ -20,7 +20,10 @@ type simSetup struct {
 	GPUsPerNode int        `json:"gpus_per_node"`
 	// Warnings are what makes one doubt the trace's times.
 	Warnings []string `json:"warnings,omitempty"`
-	Load     float64  `json:"load"`
+	// Load is what was asked for or, Unscaled, what the submissions come to as they are,
+	// on average over the seeds.
+	Load     float64 `json:"load"`
+	Unscaled bool    `json:"unscaled,omitempty"`
 	// Factors are by what submissions were moved to reach the load, by seed.
 	Factors []float64 `json:"arrival_factors"`
 	// TooLarge counts the jobs that are larger than the cluster, by seed; FirstTooLarge
@@ -53,6 +56,14 @@ type simSetup struct {
 	Cluster string `json:"cluster,omitempty"`
 	Queues  string `json:"queues,omitempty"`
 	Pools   string `json:"pools,omitempty"`
+}
+
+// loadSaid is the load, and by what submissions were moved for it.
+func (s *simSetup) loadSaid() string {
+	if s.Unscaled {
+		return fmt.Sprintf("%.3g, as submitted", s.Load)
+	}
+	return fmt.Sprintf("%g; submissions moved by × %.3g on average", s.Load, sim.Of(s.Factors).Mean)
 }
 
 // omitted says which rows of the trace are not played, and why; nothing if all are.
@@ -91,7 +102,7 @@ func (f *simFlags) setup(c *sim.Comparison, kept trace.Kept) simSetup {
 		return filepath.Base(file)
 	}
 	out := simSetup{
-		File: name(f.trace.file), Form: f.trace.format, Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Estimates: f.sigma, Elastic: f.elastic, ElasticSpeed: f.elasticSpeed, IntervalS: f.interval,
+		File: name(f.trace.file), Form: f.trace.format, Trace: kept, GPUs: c.Cluster.GPUs, GPUsPerNode: c.Cluster.PerNode, Load: f.load, Unscaled: f.unscaled, Estimates: f.sigma, Elastic: f.elastic, ElasticSpeed: f.elasticSpeed, IntervalS: f.interval,
 		Bootstrap: !f.replay, SpeedByPlace: !f.even, Failures: f.perNodeDay, RepairS: f.repairs, DivideS: f.divide, Interference: f.interfere, BurstWaitS: f.burstWait.Seconds(),
 		Cluster: name(f.cluster), Queues: name(f.queues), Pools: name(f.pools),
 	}
@@ -114,7 +125,7 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	} else {
 		add("Cluster", "%s: %d GPUs, at most %d whole ones on a node", s.Cluster, s.GPUs, s.GPUsPerNode)
 	}
-	add("Load", "%g; submissions moved by %.3g on average", f.load, sim.Of(s.Factors).Mean)
+	add("Load", "%s", s.loadSaid())
 	if s.Bootstrap {
 		add("Seeds", "%d, each with days drawn from the trace", f.seeds)
 	} else {
@@ -142,7 +153,7 @@ func (f *simFlags) reportInput(out *simulated) report.Input {
 	}
 	add("Decisions", "at most one every %g s", f.interval)
 	f.addModelled(s, add)
-	if f.load >= 1 {
+	if s.Load >= 1 {
 		add("Note", "at this load the queue grows for as long as jobs come: there is no steady state")
 	}
 	return in

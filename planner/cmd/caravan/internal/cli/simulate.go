@@ -48,6 +48,7 @@ type simFlags struct {
 	load                float64
 	seeds, workers      int
 	replay, even        bool
+	unscaled            bool
 	oversubscribed      []float64
 	elasticSpeed        string
 	sigma, interval     float64
@@ -72,8 +73,9 @@ docs/simulator.md describes the models and the metrics.
 For each seed, days are drawn from the trace and submissions are moved by one
 factor so that the load is the one asked for: what the jobs need, by what the
 cluster has until the last is submitted. With --no-bootstrap the trace is taken
-as it is, but for that factor. At a load of 1 or more nothing ever becomes
-steady: the queue grows for as long as jobs come.
+as it is, but for that factor; with --unscaled there is none, so both together play
+what was. At a load of 1 or more nothing ever becomes steady: the queue grows for as
+long as jobs come.
 
 A policy is one of the names below, or a file ending in .hcl with a policy block as
 the planner's configuration has it. Words behind a + turn parts of it on or off:
@@ -104,7 +106,8 @@ The same seed gives the same bytes, but for decide_mean_us and decide_event_us, 
 	cmd.Flags().StringSliceVar(&f.policies, "policies", []string{sim.PolicyKube, sim.PolicyGang, "backfill", "caravan"}, "`names`, of: "+strings.Join(sim.Policies(), ", ")+", or a file.hcl; behind it, +WORD and @WORD as above")
 	cmd.Flags().Float64Var(&f.load, "load", 1, "what the jobs need, by what the cluster has, as a `part`")
 	cmd.Flags().IntVar(&f.seeds, "seeds", 5, "`number` of repetitions with other days, estimates and failures")
-	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is")
+	cmd.Flags().BoolVar(&f.replay, "no-bootstrap", false, "take the trace as it is, but for the load")
+	cmd.Flags().BoolVar(&f.unscaled, "unscaled", false, "leave submissions where they are, whatever the load then is")
 	cmd.Flags().IntVar(&f.maxJobs, "max-jobs", trace.DefaultMost, "the most `jobs` of the trace that are kept in memory; of a longer one whole days are drawn")
 	cmd.Flags().IntVar(&f.workers, "workers", 0, "`number` of runs at once; 0 is one for each processor")
 	cmd.Flags().Float64Var(&f.sigma, "estimate-sigma", 1, "`error` of estimated run times, as the sigma of a lognormal factor; 0 is exact, -1 is none at all")
@@ -232,8 +235,11 @@ func (a *app) doubted(f *simFlags, jobs []trace.Job) ([]string, error) {
 // printSimulated prints what came of it.
 func (a *app) printSimulated(f *simFlags, out *simulated) error {
 	return a.print(out, func(w io.Writer, s render.Style) error {
-		if f.load >= 1 {
-			if _, err := fmt.Fprintf(w, "At a load of %g the queue grows for as long as jobs come: there is no steady state.\n\n", f.load); err != nil {
+		if _, err := fmt.Fprintf(w, "Load %s.\n\n", out.Setup.loadSaid()); err != nil {
+			return err
+		}
+		if load := out.Setup.Load; load >= 1 {
+			if _, err := fmt.Fprintf(w, "At a load of %.3g the queue grows for as long as jobs come: there is no steady state.\n\n", load); err != nil {
 				return err
 			}
 		}
@@ -275,6 +281,7 @@ func simulationFailed(err error) error {
 // prepared says what was made of the trace, and of which jobs nothing was.
 func (a *app) prepared(ctx context.Context, c *sim.Comparison, s *simSetup) error {
 	var first, largest trace.Job
+	var loads []float64
 	for seed := range c.Seeds {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -284,12 +291,16 @@ func (a *app) prepared(ctx context.Context, c *sim.Comparison, s *simSetup) erro
 			return err
 		}
 		s.Factors, s.TooLarge = append(s.Factors, p.Factor), append(s.TooLarge, p.TooLarge)
+		loads = append(loads, p.Load)
 		if first.ID == "" {
 			first = p.First
 		}
 		if p.Largest.GPUs > largest.GPUs {
 			largest = p.Largest
 		}
+	}
+	if s.Unscaled {
+		s.Load = sim.Of(loads).Mean
 	}
 	if f := c.FitModels(); f.Named > 0 {
 		s.GPUModels = &f

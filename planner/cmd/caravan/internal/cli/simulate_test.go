@@ -224,6 +224,28 @@ func TestSimulateSaysTheSetup(t *testing.T) {
 	}
 }
 
+// As it is, a trace has the load that it has: a and b ask for 12 of 16 GPUs for an hour, c for all of
+// them for a minute, in two hours. Submissions stay, and what comes at one time has no load.
+func TestSimulateUnscaled(t *testing.T) {
+	path := writeFile(t, "trace.csv", "job,submit_s,duration_s,gpus\na,0,3600,8\nb,1800,3600,4\nc,7200,60,16\n")
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	args := []string{"simulate", "--gpus", "16", "--policies", "gang", "--seeds", "1", "--no-bootstrap", "--unscaled", "--trace"}
+	got := newFakePlanner(t).call(nil, "", append(args, path, "--events", events, "--json")...)
+	if got.code != CodeOK || !strings.Contains(got.out, `"load": 0.38333`) || !strings.Contains(got.out, `"unscaled": true`) {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+	if b, err := os.ReadFile(events); err != nil || !strings.Contains(string(b), `{"t_s":7200,"event":"submit","job":"c"`) {
+		t.Errorf("events: %v\n%s", err, b)
+	}
+	if got := newFakePlanner(t).call(nil, "", append(args, path)...); got.code != CodeOK || !strings.HasPrefix(got.out, "Load 0.383, as submitted.\n\n") {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+	at := writeFile(t, "at.csv", "job,submit_s,duration_s,gpus\na,0,3600,8\nb,0,3600,4\n")
+	if got := newFakePlanner(t).call(nil, "", append(args, at)...); got.code != CodeFailure || !strings.Contains(got.errOut, "all 2 jobs are submitted at one time: want different times") {
+		t.Errorf("exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+}
+
 // A report that cannot be written is refused before anything is played.
 func TestSimulateReportNowhere(t *testing.T) {
 	path := writeFile(t, "trace.csv", smallTrace())
