@@ -34,7 +34,8 @@ func (c *cycle) asksAgain(t *turn) {
 		aged.asks = a
 	}
 	if c.lasts {
-		c.lasting.waiters[j].asks = a
+		w := c.lasting.waiters[j]
+		w.asks, w.told = a, a.told
 	}
 }
 
@@ -53,41 +54,46 @@ func (c *cycle) mayPassAlike() bool {
 // It is so many places behind the first. Nobody reads that it waits, so the plan does not say
 // it.
 func (c *cycle) waitsLike(place int, j *model.Job) bool {
-	a := c.askingOf(place, j)
-	if a == nil || a.told.epoch != c.epoch || !a.told.known || c.mayEndInTime(a) {
+	a, told, w := c.askingOf(place, j)
+	if a == nil || told.epoch != c.epoch || !told.known || c.mayEndInTime(a) {
 		return false
 	}
-	if !c.postponing {
+	if c.displaces() {
+		var r rank
+		if w != nil && c.stands != nil {
+			r = w.rank // nobody is interactive
+		} else {
+			r = c.rankOf(j)
+		}
 		// Others may give way to it though they do not to its like.
-		if !c.askedInVain(a.told, c.rankAt(place, j)) || c.yield != nil && len(c.yield.owed) > 0 {
+		if !c.askedInVain(told, r) || c.yield != nil && len(c.yield.owed) > 0 {
 			if c.placedNow = nil; c.mayPreempt(j, &a.gang) {
 				return false
 			}
 		}
 	}
-	c.postponeToo(j, &a.gang, a.key, a.told)
+	c.postponeToo(j, &a.gang, a.key, told)
 	c.waiting++
 	return true
 }
 
-// rankAt is the rank of a job that is so many places behind the first.
-func (c *cycle) rankAt(place int, j *model.Job) rank {
-	if line := c.scratch.inLine; c.lasts && c.stands != nil && place < len(line) && line[place].Job == j {
-		return rank{j.Priority, c.stands.at(line[place].aged).Class} // nobody is interactive
-	}
-	return c.rankOf(j)
-}
-
 // askingOf is what a job asks for that is so many places behind the first, nil if it is not
-// known. In an order that is kept it is mostly there, and need not be looked up.
-func (c *cycle) askingOf(place int, j *model.Job) *request {
+// known, and what its like were answered. In an order that is kept it is mostly there, with
+// who waits, and need not be looked up.
+func (c *cycle) askingOf(place int, j *model.Job) (a *request, told *answered, w *waiter) {
 	if line := c.scratch.inLine; c.lasts && place < len(line) && line[place].Job == j { // else somebody before it has come back
-		return line[place].asks
+		w = line[place]
+		return w.asks, w.told, w
 	}
 	if line := c.scratch.line; !c.lasts && place < len(line) && line[place].of.job == j {
-		return line[place].of.asks
+		a = line[place].of.asks
+	} else {
+		a = c.askings[j]
 	}
-	return c.askings[j]
+	if a == nil {
+		return nil, nil, nil
+	}
+	return a, a.told, nil
 }
 
 // forgetAnswers forgets what jobs were answered, so that all are looked at again: an answer

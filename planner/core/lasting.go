@@ -29,11 +29,15 @@ type lasting struct {
 	runs   []*queue.Runner
 }
 
-// waiter is one who waits, with what he asks for, nil if it is not known.
+// waiter is one who waits, with what he asks for, nil if it is not known. What is looked at
+// of all of them in each decision is together.
 type waiter struct {
-	queue.Place
-	aged *agedJob
 	asks *request
+	// told is where he finds what his like were answered, if asks is known.
+	told *answered
+	rank rank
+	aged *agedJob
+	queue.Place
 }
 
 func compareWaiters(a, b *waiter) int { return a.Compare(&b.Place) }
@@ -211,7 +215,7 @@ func (c *cycle) placeAll(l *lasting, before *queue.Lasting) {
 // waiterOf notes where a job stands that has come.
 func (c *cycle) waiterOf(l *lasting, a *agedJob) *waiter {
 	e := c.entryOf(a)
-	w := &waiter{Place: l.of.Place(&e), aged: a}
+	w := &waiter{Place: l.of.Place(&e), aged: a, rank: rank{a.job.Priority, queue.Later().Class}}
 	l.waiters[a.job] = w
 	return w
 }

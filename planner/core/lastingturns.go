@@ -30,12 +30,12 @@ func (c *cycle) lastingTurns(l *lasting) {
 		}
 	}
 	for _, w := range l.turned {
-		w.aged.stands = 0
+		w.aged.stands, w.rank.class = 0, list[0].Class
 	}
 	l.turned = l.turned[:0]
 	for i := range l.turns.Waiting {
 		w := l.waiters[l.turns.Waiting[i].Place.Job]
-		w.aged.stands = len(list)
+		w.aged.stands, w.rank.class = len(list), l.turns.Waiting[i].Standing.Class
 		list, l.turned = append(list, l.turns.Waiting[i].Standing), append(l.turned, w)
 	}
 	c.scratch.stands = standings{of: c.agedOf, list: list, turned: l.turned}

@@ -32,13 +32,13 @@ type toldLate struct {
 // mayPostpone reports whether what is kept is for nobody but those behind who wait
 // too: nothing is lent, bought, divided, resized or set apart.
 func (c *cycle) mayPostpone() bool {
-	return c.decidesPlainly() && !c.displaces()
+	return c.policy.Backfills() && c.decidesPlainly() && !c.displaces()
 }
 
 // decidesPlainly reports whether nobody reads what those are told who wait, and nothing is
 // lent, bought, divided, resized or set apart.
 func (c *cycle) decidesPlainly() bool {
-	return c.terse && c.policy.Backfills() && c.asked == nil && !c.limited() && len(c.policy.Interactive.Classes)+len(c.policy.Interactive.Queues) == 0 &&
+	return c.terse && c.asked == nil && !c.limited() && len(c.policy.Interactive.Classes)+len(c.policy.Interactive.Queues) == 0 &&
 		len(c.apart)+len(c.burst.Pools)+len(c.burst.Bought)+len(c.bought)+len(c.divides)+len(c.landings)+len(c.spares)+len(c.seats)+len(c.starts)+len(c.holds)+len(c.jobsOf(someElastic)) == 0 && !c.anySurplus()
 }
 

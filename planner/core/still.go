@@ -48,7 +48,9 @@ func stoodLike(st *queue.Standing) stood {
 }
 
 // mayStandStill reports whether such a plan is looked for at all.
-func (c *cycle) mayStandStill() bool { return c.postponing || c.passesAlike && c.displaces() }
+func (c *cycle) mayStandStill() bool {
+	return c.postponing || c.passesAlike && c.displaces() && c.policy.Backfills()
+}
 
 // standAsThen reports whether all stand as they did.
 func (c *cycle) standAsThen() bool {

@@ -97,7 +97,7 @@ func TestPlansThatStartNobodyStandStill(t *testing.T) {
 	}
 }
 
-// quietPolicy draws a policy by which plans may stand still.
+// quietPolicy draws a policy by which plans may stand still, or those who wait be passed over.
 func quietPolicy(t *rapid.T) Policy {
 	hours := func(name string) time.Duration {
 		return rapid.SampledFrom([]time.Duration{0, time.Hour, 3 * time.Hour, 10 * time.Hour}).Draw(t, name)
@@ -106,7 +106,7 @@ func quietPolicy(t *rapid.T) Policy {
 	if rapid.Bool().Draw(t, "another order") {
 		policy.Order = rapid.SampledFrom(append(queue.Orders(), queue.OrderFTF, queue.OrderFTF)).Draw(t, "order")
 	}
-	policy.Backfill.Mode = rapid.SampledFrom([]string{queue.BackfillEasy, queue.BackfillConservative, queue.BackfillConservative}).Draw(t, "mode")
+	policy.Backfill.Mode = rapid.SampledFrom([]string{queue.BackfillEasy, queue.BackfillConservative, queue.BackfillConservative, queue.BackfillOff}).Draw(t, "mode")
 	policy.Backfill.Depth = rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "depth")
 	policy.Backfill.MaxWait = hours("patience")
 	policy.Caravan.StuckAfter, policy.Caravan.Short = hours("stuck after"), hours("short")
