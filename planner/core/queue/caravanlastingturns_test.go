@@ -102,7 +102,11 @@ func TestLastingTurnsAreThoseThatAreGivenAnew(t *testing.T) {
 		}
 	}
 	for tries := 0; (turned == 0 || stuck == 0 || kept == 0) && tries < 10; tries++ {
-		rapid.Check(t, compare)
+		rapid.Check(t, func(t *rapid.T) {
+			for range 50 { // a case that some skip is wrong for is rare
+				compare(t)
+			}
+		})
 	}
 	t.Logf("%d had their turns that wait, %d of them were stuck, and %d had not", turned, stuck, kept)
 	if turned == 0 || stuck == 0 || kept == 0 {
