@@ -91,8 +91,9 @@ func (c *cycle) keepClear(node int32) {
 	c.showClear(node)
 }
 
-// showClear does so wherever it is.
+// showClear does so wherever it is. Who has started in this plan counts, too.
 func (c *cycle) showClear(node int32) {
+	c.ahead.sync()
 	state := c.views[viewNow].State
 	owner := state.Row(node).Owner
 	row := c.ahead.row(node, 0, eternity, who{})
