@@ -155,7 +155,7 @@ func (r *run) arrive(place int) error {
 	r.gauges.rented += len(r.Cluster.Nodes[place].GPUs)
 	r.logNode(place, EventUp)
 	// It is paid for from now on, and the planner knows when it comes: nothing is gathered
-	// for it. The daemon rests for a second at most.
+	// for it. The daemon gathers what happens for a second at most.
 	r.plan(r.now)
 	return r.Scheduler.(buyer).Arrive(r.now, c.name[place], place)
 }
