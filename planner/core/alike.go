@@ -113,20 +113,25 @@ func (c *cycle) mayEndInTime(asks *request) bool {
 // waitsBehind tells a job that waits behind another one in a strict queue that it is behind;
 // false if there is more to it. In plans that nobody reads it is not looked at.
 func (c *cycle) waitsBehind(j *model.Job, plan *model.Plan) bool {
-	if !c.terse || c.blocked == "" || j.State != model.StateQueued || gangOf(j) != model.GangJob || j.Hold != "" || !j.RetryAfter.IsZero() || c.lands(j) || c.constraintFaults(j) != "" {
+	if !c.terse || c.blocked == "" || !plainlyQueued(j) || c.lands(j) || c.constraintFaults(j) != "" {
 		return false
 	}
 	d := model.Decision{Namespace: j.Namespace, Job: j.ID, Action: model.ActionWait, Members: []model.Member{}}
+	d.Detail.MembersWanted = membersWanted(j)
 	for i := range j.Groups {
-		d.Detail.MembersWanted += j.Groups[i].Count
 		d.Detail.WantedGPUs += j.Groups[i].Count * askedGPUs(&j.Groups[i])
-	}
-	if d.Detail.MembersWanted == 0 {
-		return false
 	}
 	d.Detail.Code, d.Detail.Ahead = codeBehind, c.waiting
 	c.tellStanding(j, &d)
 	c.waiting++
 	plan.Decisions = append(plan.Decisions, d)
 	return true
+}
+
+// mayLeaveBehind reports whether all who wait behind another one in a strict queue are left
+// out of the plan, without being looked at: they would be told no more than that they are
+// behind, and nobody reads it. What the one ahead keeps, and when it starts, is nothing to
+// them either.
+func (c *cycle) mayLeaveBehind() bool {
+	return c.policy.Strict && c.ledger == nil && c.decidesPlainly() && !c.policy.Defrag.Enabled && len(c.jobsOf(someReplaced))+len(c.jobsOf(someAside)) == 0
 }

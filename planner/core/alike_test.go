@@ -196,19 +196,29 @@ func (tt *alikeCase) look(t *testing.T, s *model.Snapshot) (told []string) {
 }
 
 // In a strict queue H waits for room. In a terse plan X, which would fit, is not looked at
-// unless there is more to it. Its code, how many are ahead of it, and how many members and
-// GPUs it wants are what they are in others.
+// unless there is more to it, and left out if there is nothing odd about anybody. Its code, how
+// many are ahead of it, and how many members and GPUs it wants are what they are in others.
 func TestWhoWaitsBehindInAStrictQueue(t *testing.T) {
+	kernel := []model.Constraint{{Left: "${attr.kernel.name}", Operand: "=", Right: "linux"}}
 	inPlace := []model.Member{{Group: "g0", Node: "n2", GPUs: []string{"n2.0"}}}
 	tests := map[string]struct {
 		set  func(x *model.Job)
 		want string
 	}{
-		"nothing else":  {func(x *model.Job) {}, "behind 1 (2x2)"},
-		"it is elastic": {func(x *model.Job) { x.Groups[0].Min, x.Groups[0].Max = 1, 2 }, "behind 1 (2x2)"},
+		"nothing else":            {func(x *model.Job) {}, "left out"},
+		"it has a deadline":       {func(x *model.Job) { x.Deadline = testNow.Add(time.Hour) }, "left out"},
+		"it is for certain nodes": {func(x *model.Job) { x.Constraints = kernel }, "behind 1 (2x2)"},
+		"a group of it is":        {func(x *model.Job) { x.Groups[0].Constraints = kernel }, "behind 1 (2x2)"},
+		"it is for certain GPUs":  {func(x *model.Job) { x.Groups[0].Devices[0].Constraints = kernel }, "behind 1 (2x2)"},
+		"it is elastic":           {func(x *model.Job) { x.Groups[0].Min, x.Groups[0].Max = 1, 2 }, "behind 1 (2x2)"},
 		"two groups": {
 			func(x *model.Job) {
 				x.Groups = append(x.Groups, model.TaskGroup{Name: "g1", Count: 3, Devices: []model.DeviceAsk{{Name: "nvidia/gpu", Count: 2}}})
+			}, "left out",
+		},
+		"two groups, one for certain nodes": {
+			func(x *model.Job) {
+				x.Groups = append(x.Groups, model.TaskGroup{Name: "g1", Count: 3, Devices: []model.DeviceAsk{{Name: "nvidia/gpu", Count: 2}}, Constraints: kernel})
 			}, "behind 1 (5x8)",
 		},
 		"it is held":              {func(x *model.Job) { x.Hold = "wait for me" }, "hold 1 (2x2), looked at"},
@@ -246,14 +256,22 @@ func TestWhoWaitsBehindInAStrictQueue(t *testing.T) {
 			}
 			p.Terse()
 			plan := p.Decide(s.Now)
-			got := decidedOnly(plan, policy)
-			if diff := gocmp.Diff(decidedOnly(mustDecide(t, s, policy), policy), got); diff != "" {
+			if diff := gocmp.Diff(decidedOnly(mustDecide(t, s, policy), policy), decidedOnly(plan, policy)); diff != "" {
 				t.Errorf("a terse plan is another one (-whole +terse):\n%s", diff)
 			}
-			x := &got.Decisions[1]
-			told := fmt.Sprintf("%s %d (%dx%d)", x.Detail.Code, x.Detail.Ahead, x.Detail.MembersWanted, x.Detail.WantedGPUs)
-			if plan.Decisions[1].Reason != "" {
-				told += ", looked at"
+			whole, told := mustDecide(t, s, policy), "left out"
+			for i := range plan.Decisions {
+				x := &plan.Decisions[i].Detail
+				if w := &whole.Decisions[i].Detail; x.Code != w.Code || x.Ahead != w.Ahead || x.MembersWanted != w.MembersWanted || x.WantedGPUs != w.WantedGPUs {
+					t.Errorf("decision %d is %+v, want %+v", i, x, w)
+				}
+				if plan.Decisions[i].Job != "X" {
+					continue
+				}
+				told = fmt.Sprintf("%s %d (%dx%d)", x.Code, x.Ahead, x.MembersWanted, x.WantedGPUs)
+				if plan.Decisions[i].Reason != "" {
+					told += ", looked at"
+				}
 			}
 			if told != tt.want {
 				t.Errorf("X is told %s, want %s", told, tt.want)

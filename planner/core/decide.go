@@ -89,7 +89,9 @@ type cycle struct {
 	postponing bool
 	// passesAlike: who asks for what was just refused is not looked at.
 	passesAlike bool
-	late        int
+	// leavesBehind: nobody is looked at who is behind one that waits.
+	leavesBehind bool
+	late         int
 	// unsure: what is decided may be another one as time passes though nothing else
 	// changes.
 	unsure bool

@@ -99,6 +99,9 @@ const (
 	someStaying
 	// someBare: those with members that need no GPU.
 	someBare
+	// someAside: those that may be told more than that they are behind, where one waits
+	// ahead of them in a strict queue.
+	someAside
 	someCount
 )
 
@@ -116,6 +119,24 @@ var someKinds = [someCount]func(*model.Job) bool{
 	someElastic: func(j *model.Job) bool {
 		return slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool { return g.Max > 0 })
 	},
+	someAside: func(j *model.Job) bool {
+		return waits(j) && (!plainlyQueued(j) || len(j.Constraints) > 0 || slices.ContainsFunc(j.Groups, func(g model.TaskGroup) bool {
+			return len(g.Constraints) > 0 || slices.ContainsFunc(g.Devices, func(d model.DeviceAsk) bool { return len(d.Constraints) > 0 })
+		}))
+	},
+}
+
+// plainlyQueued reports whether a job is a gang with members that waits for nothing but its
+// turn and room.
+func plainlyQueued(j *model.Job) bool {
+	return j.State == model.StateQueued && gangOf(j) == model.GangJob && j.Hold == "" && j.RetryAfter.IsZero() && membersWanted(j) > 0
+}
+
+func membersWanted(j *model.Job) (n int) {
+	for i := range j.Groups {
+		n += j.Groups[i].Count
+	}
+	return n
 }
 
 // with puts something into a sorted list.

@@ -287,8 +287,9 @@ func (c *cycle) decide() *model.Plan {
 	c.keepSpares()
 	c.postponing = c.mayPostpone()
 	c.passesAlike = c.mayPassAlike()
+	c.leavesBehind = c.mayLeaveBehind()
 	plan := &model.Plan{Decisions: []model.Decision{}}
-	if !c.passesAlike { // else few of those who wait are told
+	if !c.passesAlike && !c.leavesBehind { // else few of those who wait are told
 		plan.Decisions = slices.Grow(plan.Decisions, len(list))
 	}
 	order := c.guaranteedFirst(c.promisedFirst(c.inOrder(list)))

@@ -35,6 +35,9 @@ func (c *cycle) work(jobs []*model.Job, plan *model.Plan) {
 	if c.ledger == nil {
 		var t turn
 		for i, j := range jobs {
+			if c.leavesBehind && c.blocked != "" {
+				return
+			}
 			if c.passesAlike && c.waitsLike(i, j) || c.waitsBehind(j, plan) {
 				continue
 			}
@@ -132,7 +135,7 @@ func (c *cycle) serve(t *turn, stage int) bool {
 			continue // with fewer members
 		}
 		w.reason += g.modelsWanted() + g.regionsWanted() + c.sharedWanted(g) + c.outOfTurnReason(t.job, g) + c.heldBackReason(t.job, g, &w)
-		if !w.divided {
+		if !w.divided && !c.leavesBehind {
 			c.foretell(t.job, g, &w)
 		}
 		t.waits = append(t.waits, w)
