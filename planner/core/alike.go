@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/topo"
 )
 
 // Where many wait most of them ask for the same as somebody before them that was refused
@@ -14,6 +15,8 @@ type request struct {
 	key  possibleKey
 	// told is where they find what they were answered who ask for the same.
 	told *answered
+	// forgotten is how often all answers had been forgotten when it was noted.
+	forgotten int
 }
 
 // asksAgain notes what a job asks for that has had its turn and waits, if another turn is
@@ -28,7 +31,7 @@ func (c *cycle) asksAgain(t *turn) {
 		return
 	}
 	key, _ := keyOfGang(g)
-	a := &request{gang: *g, key: key, told: c.answersTo(key)}
+	a := &request{gang: *g, key: key, told: c.answersTo(key), forgotten: c.scratch.forgotten}
 	c.askings[j] = a
 	if aged := c.agedOf[j]; aged != nil {
 		aged.asks = a
@@ -55,7 +58,7 @@ func (c *cycle) mayPassAlike() bool {
 // it.
 func (c *cycle) waitsLike(place int, j *model.Job) bool {
 	a, told, w := c.askingOf(place, j)
-	if a == nil || told.epoch != c.epoch || !told.known || c.mayEndInTime(a) {
+	if a == nil || c.mayEndInTime(a) || (told.epoch != c.epoch || !told.known) && !c.lacksRoom(a, w) {
 		return false
 	}
 	if c.displaces() {
@@ -67,7 +70,7 @@ func (c *cycle) waitsLike(place int, j *model.Job) bool {
 		}
 		// Others may give way to it though they do not to its like.
 		if !c.askedInVain(told, r) || c.yield != nil && len(c.yield.owed) > 0 {
-			if c.placedNow = nil; c.mayPreempt(j, &a.gang) {
+			if c.placedNow = nil; c.mayPreempt(j, &a.gang) && !c.asksInVain(j, a) {
 				return false
 			}
 		}
@@ -75,6 +78,28 @@ func (c *cycle) waitsLike(place int, j *model.Job) bool {
 	c.postponeToo(j, &a.gang, a.key, told)
 	c.waiting++
 	return true
+}
+
+// lacksRoom reports whether there is no room for a job that keeps nothing, though its like
+// may not have been told so yet: whoever has not his turn in an order that is kept, where
+// others give way, reserves nothing, so that he is told no more. All who ask for the same
+// and come behind him have not theirs, either.
+func (c *cycle) lacksRoom(a *request, w *waiter) bool {
+	if w == nil || w.aged.stands != 0 || a.forgotten != c.scratch.forgotten || c.stands == nil || !c.displaces() || !c.policy.Backfills() {
+		return false
+	}
+	part := &a.gang.unit.Parts[0]
+	return c.views[viewNow].Summary(part.Request).Members(topo.Root) < part.Count
+}
+
+// asksInVain reports whether nobody could make room for a job, and notes that it has asked
+// for it.
+func (c *cycle) asksInVain(j *model.Job, a *request) bool {
+	if !c.asksTooMuch(j, &a.gang) || c.possibility(&a.gang).code != "" {
+		return false
+	}
+	_, ok := c.noRoom(j, &a.gang)
+	return !ok
 }
 
 // askingOf is what a job asks for that is so many places behind the first, nil if it is not
@@ -98,7 +123,10 @@ func (c *cycle) askingOf(place int, j *model.Job) (a *request, told *answered, w
 
 // forgetAnswers forgets what jobs were answered, so that all are looked at again: an answer
 // that is not found any more is of no decision to come.
-func (p *Prepared) forgetAnswers() { clear(p.scratch.waits) }
+func (p *Prepared) forgetAnswers() {
+	clear(p.scratch.waits)
+	p.scratch.forgotten++
+}
 
 // mayEndInTime reports whether it is not known that a job does not end before others start
 // who have reserved their places.

@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/caravan-sched/caravan/planner/core/model"
+	"github.com/caravan-sched/caravan/planner/core/preempt"
 	"github.com/caravan-sched/caravan/planner/core/queue"
 )
 
@@ -37,6 +38,15 @@ func TestWhoAsksForTheSameByHand(t *testing.T) {
 	// So many have ended that their order is kept, and none that waits is short beside them.
 	ended := func(s *model.Snapshot) { s.History.Demands = slices.Repeat([]float64{60}, 12) }
 	lasting := Policy{Order: queue.OrderCaravan}
+	turns := lasting
+	turns.Preempt = preempt.Policy{Enabled: true}
+	stops := func(s *model.Snapshot, id string) {
+		j := jobOf(s, id)
+		j.State = model.StateStopping
+		for i, m := range j.Members {
+			s.Allocs = append(s.Allocs, model.Alloc{ID: fmt.Sprint(id, ".", i), Job: id, Group: m.Group, Index: m.Index, Node: m.Node, GPUs: m.GPUs, Stopping: true})
+		}
+	}
 	const (
 		one = "b1 r1 n1 a\nb1 r1 n2 ."
 		// The second of three nodes is free, and the others in 20 and in 50 minutes.
@@ -97,6 +107,26 @@ func TestWhoAsksForTheSameByHand(t *testing.T) {
 			cluster: one, jobs: "H 2x1 runs:3h\nC 2x1 runs:3h\nD 2x1 runs:3h gang:none\nE 2x1 runs:3h",
 			want: []string{"H ?; C ?; D ?; E ?", "H ?; C ?; D ?; E ?; N ?"},
 		},
+		// Where jobs give way nobody who has not his turn is looked at for whom there is no room.
+		"nobody alike was told so": {
+			cluster: "b1 r1 n1 aa", jobs: "K 1x2 runs:3h\nC 1x1 runs:3h", policy: turns, set: ended,
+			want: []string{"K ?; C ?", "N ?"},
+		},
+		"b leaves too little": {
+			cluster: "b1 r1 n1 ab", running: "a 50 30m runs:80m\nb 50 30m runs:80m", jobs: "K 1x2 runs:3h\nC 1x1 runs:3h", policy: turns,
+			set:  func(s *model.Snapshot) { ended(s); stops(s, "b") },
+			want: []string{"C ?; K ?", "C ?; N ?"},
+		},
+		// H has its turn, though its GPUs are on two nodes: it reserves the first of them.
+		"who has his turn": {
+			cluster: "b1 r1 n1 a.\nb1 r1 n2 b.", running: "a 50 30m runs:80m\nb 50 30m runs:90m", jobs: "H 1x2 runs:3h priority:50",
+			policy: turns, next: []func(*model.Snapshot, *Policy){comes("M 1x1 runs:3h\nN 1x1 runs:3h")},
+			set: func(s *model.Snapshot) {
+				ended(s)
+				jobOf(s, "H").Submitted = s.Now.Add(-20 * time.Hour)
+			},
+			want: []string{"H ?", "H ?; M now; N ?"},
+		},
 		// R is the first in the order, but comes back before all others have their turns.
 		"one before them comes back": {
 			cluster: one + "\nb1 r1 n3 .", policy: lasting, set: ended, struck: "R 1x1 n3 priority:60 runs:9h",
@@ -146,6 +176,31 @@ func TestWhoAsksForTheSameByHand(t *testing.T) {
 				t.Errorf("starts (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// When answers are forgotten everybody is looked at again, though there is no room for him.
+func TestWhoseAnswersAreForgottenIsLookedAt(t *testing.T) {
+	s := draw(t, "b1 r1 n1 aa")
+	describe(t, s, "a 50 30m runs:80m")
+	takePlaces(s)
+	submit(t, s, "K 1x2 runs:3h\nC 1x1 runs:3h")
+	s.History.Demands = slices.Repeat([]float64{60}, 12)
+	policy := Policy{Order: queue.OrderCaravan, Preempt: preempt.Policy{Enabled: true}}
+	p, err := Prepare(s, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Terse()
+	var told []string
+	for _, forget := range []bool{false, false, true} {
+		if p.still.known = false; forget {
+			p.forgetAnswers()
+		}
+		told = append(told, starts(s, p.Decide(s.Now)))
+	}
+	if diff := gocmp.Diff([]string{"K ?; C ?", "", "K ?; C ?"}, told); diff != "" {
+		t.Errorf("starts (-want +got):\n%s", diff)
 	}
 }
 

@@ -39,6 +39,9 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 		c.prepare(j, g) // others of its job have got places since
 		g.use(at)
 	}
+	if c.asksTooMuch(j, g) {
+		return c.noRoom(j, g)
+	}
 	y, now := c.yield, c.views[viewNow]
 	defer c.lookFor(g, viewAhead)()
 	mark := now.State.Mark()
@@ -87,6 +90,17 @@ func (c *cycle) makeRoom(j *model.Job, g *gang) (made, bool) {
 	return m, true
 }
 
+// noRoom notes that there is none for a gang that asks for too much.
+func (c *cycle) noRoom(j *model.Job, g *gang) (made, bool) {
+	if c.outOfTurn(j, g) {
+		return made{}, false
+	}
+	c.yield.searches--
+	c.noteHeldBack(j, g)
+	c.noteVain(g, c.rankOf(j))
+	return made{}, false
+}
+
 // goingFrom lists the jobs that are leaving the nodes of a placement.
 func (y *yield) goingFrom(r place.Result) []jobKey {
 	var out []jobKey
@@ -101,13 +115,7 @@ func (y *yield) goingFrom(r place.Result) []jobKey {
 // yields gives back what somebody holds who leaves, but for what is promised, or
 // kept for others than a queue.
 func (c *cycle) yields(h preempt.Hold, queue string) {
-	claim := h.Claim
-	claim.GPUs &^= c.keptFrom(h.Node, queue)
-	if p, ok := c.yield.promised[h.Node]; ok {
-		claim.GPUs &^= p.GPUs
-		claim.Ports = slices.DeleteFunc(slices.Clone(claim.Ports), func(port uint16) bool { return slices.Contains(p.Ports, port) })
-	}
-	c.views[viewNow].State.Give(h.Node, claim)
+	c.views[viewNow].State.Give(h.Node, c.leftOf(&h, queue))
 }
 
 // displace finds the cheapest gangs to stop. What is free in the state is

@@ -14,7 +14,9 @@ type scratch struct {
 	byNode []int32
 	claims map[possibleKey]claim
 	waits  map[possibleKey]*answered
-	shares map[possibleKey]sharedWait
+	// forgotten is how often all of these were forgotten.
+	forgotten int
+	shares    map[possibleKey]sharedWait
 	// epoch and asks are those of the last decision, order and inLine memory for those who
 	// wait, line those who waited in it, in their order.
 	epoch  int

@@ -36,6 +36,8 @@ type yield struct {
 	taken map[int]bool
 	// leaving is what has been told to stop, or is in this plan.
 	leaving []leaver
+	// left is what they leave.
+	left leavers
 	// promised is what gangs that wait will have of nodes that are not free yet.
 	promised map[int32]topo.Claim
 	// pledged are, by node, those of which something may be promised.

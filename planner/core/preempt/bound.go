@@ -9,11 +9,7 @@ import (
 // gives is how many GPUs a victim leaves behind in a place.
 func (s *search) gives(v int, place Place) int {
 	n := 0
-	for _, h := range s.Victims[v].Holds {
-		if place.Lo <= h.Node && h.Node < place.Hi {
-			n += bits.OnesCount64(h.Claim.GPUs)
-		}
-	}
+	s.eachIn(v, place, func(h *Hold) { n += bits.OnesCount64(h.Claim.GPUs) })
 	return n
 }
 

@@ -20,7 +20,7 @@ func (s *search) prune(place Place, chosen []int) []int {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.Victims[b].Cost, s.Victims[a].Cost) })
 	start := s.State.Mark()
 	for _, v := range chosen {
-		s.give(v)
+		s.give(v, place)
 	}
 	for again := true; again; {
 		again = false
@@ -29,9 +29,7 @@ func (s *search) prune(place Place, chosen []int) []int {
 				continue
 			}
 			mark := s.State.Mark()
-			for _, h := range s.Victims[v].Holds {
-				s.State.Take(h.Node, h.Claim)
-			}
+			s.eachIn(v, place, func(h *Hold) { s.State.Take(h.Node, h.Claim) })
 			if s.budget--; !s.Fits(place) {
 				s.State.Revert(mark)
 				continue

@@ -38,7 +38,7 @@ type Problem struct {
 	// Victims are those that may give way, the ones to be preferred first.
 	Victims []Victim
 	Places  []Place
-	// Fits reports whether the gang fits into a place as the state is now.
+	// Fits reports whether the gang fits into a place as the state is there now.
 	Fits func(Place) bool
 	// Count is how many members a node takes that has such a row, and Room how many a
 	// place takes as the state is now, where Fits holds for it exactly when those are
@@ -208,10 +208,17 @@ func (s *search) addIn(out []int, place Place) []int {
 	return slices.Compact(out)
 }
 
-// give lets a victim go, on trial.
-func (s *search) give(v int) {
-	for _, h := range s.Victims[v].Holds {
-		s.State.Give(h.Node, h.Claim)
+// give lets a victim go from a place, on trial. What it leaves elsewhere is of no use there.
+func (s *search) give(v int, place Place) {
+	s.eachIn(v, place, func(h *Hold) { s.State.Give(h.Node, h.Claim) })
+}
+
+// eachIn calls f with what a victim holds in a place.
+func (s *search) eachIn(v int, place Place, f func(*Hold)) {
+	for i := range s.Victims[v].Holds {
+		if h := &s.Victims[v].Holds[i]; place.Lo <= h.Node && h.Node < place.Hi {
+			f(h)
+		}
 	}
 }
 
@@ -221,7 +228,7 @@ func (s *search) fits(place Place, without []int) bool {
 	s.spend(len(without))
 	mark := s.State.Mark()
 	for _, v := range without {
-		s.give(v)
+		s.give(v, place)
 	}
 	ok := s.Fits(place)
 	s.State.Revert(mark)
