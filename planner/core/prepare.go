@@ -123,6 +123,8 @@ type Prepared struct {
 	accounts *accounts
 	// terse: plans leave out why gangs wait.
 	terse bool
+	// trusts: changes are not checked.
+	trusts bool
 	// still is what is known of the last plan if it starts nobody.
 	still still
 	// scratch is what decisions use again.
@@ -264,6 +266,10 @@ func gangOf(j *model.Job) model.Gang {
 // start: nobody reads that while a cluster is simulated. What is decided is the same. A
 // plan that would be the last one again, which started nobody, is empty.
 func (p *Prepared) Terse() { p.terse = true }
+
+// Trust leaves changes unchecked from now on: whoever makes them answers for it that they
+// are valid.
+func (p *Prepared) Trust() { p.trusts = true }
 
 // Decide makes the plan for a moment. It changes nothing: to carry on from the
 // plan, apply what came of it.

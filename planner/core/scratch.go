@@ -42,6 +42,8 @@ type scratch struct {
 	holds    []preempt.Hold
 	members  []model.Member
 	yielders []yielder
+	// leaving are those that were leaving.
+	leaving []leaver
 	// postponed are those who keep later what they are to keep.
 	postponed []postponed
 	// ahead is the time to come; nil if nobody has asked yet.
@@ -82,7 +84,8 @@ func (s *scratch) takeBack(c *cycle) {
 	}
 	if c.yield != nil {
 		clear(c.yield.gangs)
-		s.yielders = c.yield.gangs[:0]
+		clear(c.yield.leaving)
+		s.yielders, s.leaving = c.yield.gangs[:0], c.yield.leaving[:0]
 		s.running, s.holds, s.members = cleared(s.running), cleared(s.holds), cleared(s.members)
 	}
 	if s.epoch = c.epoch; len(s.waits) > maxAnswers {

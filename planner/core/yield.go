@@ -36,6 +36,9 @@ type yield struct {
 	taken map[int]bool
 	// leaving is what has been told to stop, or is in this plan.
 	leaving []leaver
+	// seen is the last gang that was found running, and seenAs what it is of.
+	seen   *yielder
+	seenAs runKey
 	// left is what they leave.
 	left leavers
 	// promised is what gangs that wait will have of nodes that are not free yet.
@@ -136,11 +139,11 @@ func (c *cycle) displaces() bool { return c.policy.Preempt.Enabled || c.policy.D
 func (c *cycle) newYield() *yield {
 	policy := c.policy.Preempt.WithDefaults()
 	y := &yield{
-		policy: policy, rights: c.rights(policy.MinPriorityGap), gangs: c.scratch.yielders[:0],
+		policy: policy, rights: c.rights(policy.MinPriorityGap), gangs: c.scratch.yielders[:0], leaving: c.scratch.leaving[:0],
 		given: map[jobKey]bool{}, taken: map[int]bool{}, promised: c.seatClaims(),
 		searches: maxSearches, loads: preempt.Loads{}, perHour: policy.MaxPerHour, notes: map[jobKey]string{},
 	}
-	c.scratch.yielders = nil // there may be another yield in this cycle
+	c.scratch.yielders, c.scratch.leaving = nil, nil // there may be another yield in this cycle
 	y.pledged = make([]bool, len(c.tree.Nodes))
 	for node := range y.promised {
 		y.pledged[node] = true
@@ -208,7 +211,7 @@ func (c *cycle) addHolders(y *yield, node int32, found map[runKey]*yielder) {
 	healthy := c.views[viewEmpty].State.Row(node).GPUs
 	for i := range holders {
 		h := &holders[i]
-		j := c.jobs[h.job]
+		j := h.of
 		lost := h.on != nil && h.on.Lost
 		leaves := isLeaving(j, h)
 		if j == nil && !leaves || lost {
@@ -217,11 +220,11 @@ func (c *cycle) addHolders(y *yield, node int32, found map[runKey]*yielder) {
 		claim := topo.Claim{GPUs: h.gpus & healthy, Resources: h.resources, Ports: h.ports}
 		for k := range holders {
 			o := &holders[k]
-			if claim.GPUs&o.gpus == 0 && (len(claim.Ports) == 0 || len(o.ports) == 0) {
+			if k == i || claim.GPUs&o.gpus == 0 && (len(claim.Ports) == 0 || len(o.ports) == 0) {
 				continue // they have nothing in common, as most often
 			}
 			same := j != nil && o.job == h.job && gangKeyOf(j, o) == gangKeyOf(j, h)
-			if k != i && !same && !(leaves && isLeaving(c.jobs[o.job], o) && (o.on == nil || !o.on.Lost)) {
+			if !same && !(leaves && isLeaving(o.of, o) && (o.on == nil || !o.on.Lost)) {
 				claim.GPUs &^= o.gpus
 				claim.Ports = slices.DeleteFunc(slices.Clone(claim.Ports), func(port uint16) bool { return slices.Contains(o.ports, port) })
 			}
@@ -237,10 +240,13 @@ func (c *cycle) addHolders(y *yield, node int32, found map[runKey]*yielder) {
 		case j.State == model.StateRunning:
 			gang := gangKeyOf(j, h)
 			key := runKey{j, gang.group, gang.index}
-			v := found[key]
-			if v == nil {
-				v = c.scratch.newYielder(j)
-				found[key] = v
+			v := y.seen
+			if v == nil || y.seenAs != key { // else it is on the node before, too
+				if v = found[key]; v == nil {
+					v = c.scratch.newYielder(j)
+					found[key] = v
+				}
+				y.seen, y.seenAs = v, key
 			}
 			v.holds = append(v.holds, hold)
 			if h.member != nil {
