@@ -1,12 +1,14 @@
 package sim
 
 import (
+	"math"
 	"reflect"
 	"strings"
 )
 
 // numbers are the metrics that are one number, by their names in the JSON. What is
-// measured by the real clock is left out: it differs from run to run.
+// measured by the real clock is left out: it differs from run to run,
+// and so is what nothing is known of, where the cohort is empty.
 func (m *Metrics) numbers() map[string]float64 {
 	out := map[string]float64{}
 	v := reflect.ValueOf(*m)
@@ -14,6 +16,7 @@ func (m *Metrics) numbers() map[string]float64 {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch f := v.Field(i); {
 		case name == "decide_mean_us" || name == "decide_event_us":
+		case m.Cohort == 0 && ofCohort(name):
 		case f.Kind() == reflect.Float64:
 			out[name] = f.Float()
 		case f.Kind() == reflect.Int:
@@ -32,4 +35,39 @@ func (m *Metrics) Number(name string) float64 {
 		return m.DecideEvent
 	}
 	return m.numbers()[name]
+}
+
+// ofCohort says of a metric in the JSON whether it is of the cohort's jobs alone.
+func ofCohort(name string) bool {
+	group, _, _ := strings.Cut(name, "_")
+	switch group {
+	case "jct", "queue", "requeue", "interactive", "finish":
+		return true
+	}
+	return false
+}
+
+// OfCohort is a metric of the cohort's jobs; there is none where the cohort is empty.
+func OfCohort(of func(*Metrics) float64) func(*Metrics) float64 {
+	return func(m *Metrics) float64 {
+		if m.Cohort == 0 {
+			return math.NaN()
+		}
+		return of(m)
+	}
+}
+
+// Known are the values of a metric under one policy, seed by seed: of the seeds in
+// which there is one. These are the same for all policies, as the jobs are.
+func Known(results []Result, policy string, of func(*Metrics) float64) []float64 {
+	var out []float64
+	for i := range results {
+		if results[i].Policy != policy {
+			continue
+		}
+		if x := of(&results[i].Metrics); !math.IsNaN(x) {
+			out = append(out, x)
+		}
+	}
+	return out
 }

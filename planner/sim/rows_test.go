@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,6 +84,35 @@ func TestLearner(t *testing.T) {
 		if _, news := l.past(test.at); news != test.want {
 			t.Errorf("at %g s there is news: %t, want %t", test.at, news, test.want)
 		}
+	}
+}
+
+// Seed 2 has no cohort: its zeros are no part of any mean.
+func TestEmptyCohort(t *testing.T) {
+	results := []Result{
+		{Policy: "gang", Seed: 1, Metrics: Metrics{Cohort: 9, JCTMean: 100, QueueP95: 10, FairnessMean: 2, UtilisationProductive: 0.5}},
+		{Policy: "fifo", Seed: 1, Metrics: Metrics{Cohort: 9, JCTMean: 150, QueueP95: 60, FairnessMean: 3, UtilisationProductive: 0.4}},
+		{Policy: "gang", Seed: 2, Metrics: Metrics{UtilisationProductive: 0.25}},
+		{Policy: "fifo", Seed: 2, Metrics: Metrics{UtilisationProductive: 0.25}},
+	}
+	mean := func(m *Metrics) float64 { return m.JCTMean }
+	if got := Known(results, "fifo", OfCohort(mean)); !slices.Equal(got, []float64{150}) {
+		t.Errorf("mean completion times %v: want that of seed 1", got)
+	}
+	if got := Known(results, "fifo", func(m *Metrics) float64 { return m.UtilisationProductive }); !slices.Equal(got, []float64{0.4, 0.25}) {
+		t.Errorf("utilisation %v: want that of both seeds", got)
+	}
+	d := Differences([]string{"gang", "fifo"}, results)[0].Metrics
+	for name, want := range map[string]Interval{"jct_mean_s": {50, 50, 50}, "queue_p95_s": {50, 50, 50}, "finish_time_fairness_mean": {1, 1, 1}} {
+		if d[name] != want {
+			t.Errorf("%s: %+v, want %+v", name, d[name], want)
+		}
+	}
+	if got := d["utilisation_productive"].Mean; math.Abs(got+0.05) > 1e-12 {
+		t.Errorf("utilisation differs by %v: want -0.05", got)
+	}
+	if _, there := Differences([]string{"gang", "fifo"}, results[2:])[0].Metrics["jct_p99_s"]; there {
+		t.Error("completion times differ where nothing is known of any")
 	}
 }
 

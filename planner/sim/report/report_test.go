@@ -124,9 +124,27 @@ func TestWhatIsAtStake(t *testing.T) {
 	}
 }
 
+// A seed with nobody in the middle half is in no mean of completion times.
+func TestEmptyCohort(t *testing.T) {
+	in := Input{Policies: []string{"gang", "fifo"}}
+	for seed, m := range []sim.Metrics{{Cohort: 1, JCTMean: 60, JCTP99: 60}, {}} {
+		in.Results = append(in.Results, sim.Result{Policy: "gang", Seed: seed + 1, Metrics: m}, sim.Result{Policy: "fifo", Seed: seed + 1, Metrics: m})
+	}
+	if _, rows := table(in); rows[0][4] != "1m0s" {
+		t.Errorf("JCT mean %s: want that of the first seed, 1m0s", rows[0][4])
+	}
+	if _, rows := compared(in); rows[0][2] != "+0.0 %" {
+		t.Errorf("difference %s: want that of the first seed, without an interval", rows[0][2])
+	}
+	in.Results = in.Results[2:]
+	if _, rows := table(in); rows[0][4] != "-" {
+		t.Errorf("JCT mean %s: want none", rows[0][4])
+	}
+}
+
 // One seed has no confidence interval.
 func TestOneSeedHasNoInterval(t *testing.T) {
-	p, q := sim.Metrics{JCTMean: 100, UtilisationProductive: 0.5}, sim.Metrics{JCTMean: 150, UtilisationProductive: 0.75}
+	p, q := sim.Metrics{Cohort: 1, JCTMean: 100, UtilisationProductive: 0.5}, sim.Metrics{Cohort: 1, JCTMean: 150, UtilisationProductive: 0.75}
 	in := Input{Policies: []string{"p", "q"}, Results: []sim.Result{{Policy: "p", Seed: 1, Metrics: p}, {Policy: "q", Seed: 1, Metrics: q}}}
 	if _, rows := compared(in); rows[0][1] != "+25.0 points" || rows[0][2] != "+50.0 %" {
 		t.Errorf("the differences of one seed are %q: want +25.0 points and +50.0 %%", rows[0][1:3])

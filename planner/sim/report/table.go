@@ -34,19 +34,19 @@ var columns = []column{
 	{"utilisation_allocated", "allocated", func(m *sim.Metrics) float64 { return m.UtilisationAllocated }, percent},
 	{"utilisation_productive", "productive", func(m *sim.Metrics) float64 { return m.UtilisationProductive }, percent},
 	{"utilisation_bound", "bound", func(m *sim.Metrics) float64 { return m.UtilisationBound }, percent},
-	{"jct_mean_s", "JCT mean", func(m *sim.Metrics) float64 { return m.JCTMean }, seconds},
-	{"jct_p50_s", "JCT P50", func(m *sim.Metrics) float64 { return m.JCTP50 }, seconds},
-	{"jct_p99_s", "JCT P99", func(m *sim.Metrics) float64 { return m.JCTP99 }, seconds},
-	{"jct_p999_s", "JCT P99.9", func(m *sim.Metrics) float64 { return m.JCTP999 }, seconds},
-	{"jct_max_s", "JCT max", func(m *sim.Metrics) float64 { return m.JCTMax }, seconds},
-	{"jct_gpu_weighted_s", "JCT by GPU time", func(m *sim.Metrics) float64 { return m.JCTWeighted }, seconds},
-	{"queue_p95_s", "wait P95", func(m *sim.Metrics) float64 { return m.QueueP95 }, seconds},
-	{"interactive_start_p95_s", "interactive P95", func(m *sim.Metrics) float64 { return m.InteractiveP95 }, seconds},
+	{"jct_mean_s", "JCT mean", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTMean }), seconds},
+	{"jct_p50_s", "JCT P50", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTP50 }), seconds},
+	{"jct_p99_s", "JCT P99", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTP99 }), seconds},
+	{"jct_p999_s", "JCT P99.9", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTP999 }), seconds},
+	{"jct_max_s", "JCT max", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTMax }), seconds},
+	{"jct_gpu_weighted_s", "JCT by GPU time", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTWeighted }), seconds},
+	{"queue_p95_s", "wait P95", sim.OfCohort(func(m *sim.Metrics) float64 { return m.QueueP95 }), seconds},
+	{"interactive_start_p95_s", "interactive P95", sim.OfCohort(func(m *sim.Metrics) float64 { return m.InteractiveP95 }), seconds},
 	{"free_fillable", "fillable", func(m *sim.Metrics) float64 { return m.FreeFillable }, percent},
 	{"free_fragmented", "fragmented", func(m *sim.Metrics) float64 { return m.FreeFragmented }, percent},
 	{"free_indivisible", "indivisible", func(m *sim.Metrics) float64 { return m.FreeIndivisible }, percent},
 	{"cost_per_run", "GPU-hours paid per job", func(m *sim.Metrics) float64 { return m.CostPerRun }, tenth},
-	{"finish_time_fairness_mean", "fairness ρ", func(m *sim.Metrics) float64 { return m.FairnessMean }, hundredth},
+	{"finish_time_fairness_mean", "fairness ρ", sim.OfCohort(func(m *sim.Metrics) float64 { return m.FairnessMean }), hundredth},
 	{"preemptions", "preempted", func(m *sim.Metrics) float64 { return float64(m.Preemptions) }, whole},
 	{"gpu_hours_lost", "GPU-hours lost", func(m *sim.Metrics) float64 { return m.GPUHoursLost }, whole},
 	{"decide_mean_us", "decision", func(m *sim.Metrics) float64 { return m.DecideMean }, func(x float64) string { return whole(x) + " µs" }},
@@ -74,14 +74,13 @@ func shown(in Input) []column {
 	return out
 }
 
-func values(in Input, policy string, of func(*sim.Metrics) float64) []float64 {
-	var out []float64
-	for i := range in.Results {
-		if in.Results[i].Policy == policy {
-			out = append(out, of(&in.Results[i].Metrics))
-		}
+// mean is the metric's mean over the seeds in which there is one.
+func (c column) mean(in Input, policy string) string {
+	list := sim.Known(in.Results, policy, c.of)
+	if len(list) == 0 {
+		return "-"
 	}
-	return out
+	return c.text(sim.Of(list).Mean)
 }
 
 // table has a row for each policy, with the means over the seeds.
@@ -94,7 +93,7 @@ func table(in Input) (head []string, rows [][]string) {
 	for _, policy := range in.Policies {
 		row := []string{policy}
 		for _, c := range list {
-			row = append(row, c.text(sim.Of(values(in, policy, c.of)).Mean))
+			row = append(row, c.mean(in, policy))
 		}
 		rows = append(rows, row)
 	}
@@ -117,12 +116,12 @@ func compared(in Input) (head []string, rows [][]string) {
 		row := []string{policy}
 		for _, i := range which {
 			c := columns[i]
-			was, unit := sim.Of(values(in, base, c.of)).Mean, "%"
+			was, unit := sim.Of(sim.Known(in.Results, base, c.of)).Mean, "%"
 			if c.key == "utilisation_productive" { // a part itself, so its difference is one of parts
 				was, unit = 1, "points"
 			}
-			all := values(in, policy, c.of)
-			d := sim.Paired(all, values(in, base, c.of))
+			all := sim.Known(in.Results, policy, c.of)
+			d := sim.Paired(all, sim.Known(in.Results, base, c.of))
 			switch {
 			case was == 0:
 				row = append(row, "-")

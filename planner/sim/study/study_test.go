@@ -116,6 +116,7 @@ func by(gpus int, p99 map[string][2]float64, bound float64) Played {
 	for seed := range 2 {
 		for _, policy := range p.Cell.Policies {
 			p.Results = append(p.Results, sim.Result{Policy: policy, Seed: seed + 1, Metrics: sim.Metrics{
+				Cohort: 100,
 				JCTP99: p99[policy][seed], JCTP99Bound: bound, UtilisationProductive: 0.8, UtilisationBound: 0.86, FreeFillable: 0.01, FreeFragmented: 0.02,
 				Sizes: []sim.Part{{Name: "1", Jobs: 60, JCTMean: p99[policy][seed] / 10}, {Name: "2-8", Jobs: 40, JCTMean: 1e6 * p99[policy][seed]}},
 			}})

@@ -18,7 +18,7 @@ type simSetup struct {
 	Trace       trace.Kept `json:"trace"`
 	GPUs        int        `json:"gpus"`
 	GPUsPerNode int        `json:"gpus_per_node"`
-	// Warnings are what makes one doubt the trace's times.
+	// Warnings are what makes one doubt the trace's times, or says of what nothing is known.
 	Warnings []string `json:"warnings,omitempty"`
 	// Load is what was asked for or, Unscaled, what the submissions come to as they are,
 	// on average over the seeds.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type simulated struct {
 	Failed []simFailed `json:"failed,omitempty"`
 	// failed says it, row by row.
 	failed []string
+	// uncounted says in which seeds the cohort is empty.
+	uncounted string
 	// Differences are of all policies from the first one that has results.
 	Differences []sim.Difference `json:"differences"`
 }
@@ -196,6 +199,9 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	if rows != nil {
 		out.fail(f, rows)
 	}
+	if out.uncounted = uncounted(out.Results); out.uncounted != "" {
+		out.Setup.Warnings = append(out.Setup.Warnings, out.uncounted)
+	}
 	out.Differences = sim.Differences(f.policies, out.Results)
 	if err := a.unfinished(out.Results); err != nil {
 		return err
@@ -232,6 +238,24 @@ func (a *app) doubted(f *simFlags, jobs []trace.Job) ([]string, error) {
 	return doubts, f.trace.tell(a.env, doubts)
 }
 
+// uncounted says in which seeds nothing is known of completion times and waits.
+func uncounted(results []sim.Result) string {
+	seeds := map[int]bool{}
+	for i := range results {
+		seeds[results[i].Seed] = results[i].Metrics.Cohort == 0
+	}
+	all := len(seeds)
+	maps.DeleteFunc(seeds, func(_ int, empty bool) bool { return !empty })
+	switch list := slices.Sorted(maps.Keys(seeds)); {
+	case len(list) == 0:
+		return ""
+	case len(list) == all:
+		return "No job is submitted in the middle half of the time, so nothing is known of completion times and waits."
+	default:
+		return fmt.Sprintf("No job is submitted in the middle half of the time in %d of %d seeds, the first is %d: completion times and waits are means over the others.", len(list), all, list[0])
+	}
+}
+
 // printSimulated prints what came of it.
 func (a *app) printSimulated(f *simFlags, out *simulated) error {
 	return a.print(out, func(w io.Writer, s render.Style) error {
@@ -243,8 +267,8 @@ func (a *app) printSimulated(f *simFlags, out *simulated) error {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(out.Results, func(r sim.Result) bool { return r.Metrics.Cohort > 0 }) {
-			if _, err := fmt.Fprint(w, "No job is submitted in the middle half of the time, so nothing is known of completion times and waits; those below are 0.\n\n"); err != nil {
+		if out.uncounted != "" {
+			if _, err := fmt.Fprintf(w, "%s\n\n", out.uncounted); err != nil {
 				return err
 			}
 		}

@@ -28,10 +28,10 @@ func seconds(s float64) string {
 var columns = []column{
 	{"UTILISATION", func(m *sim.Metrics) float64 { return m.UtilisationProductive }, percent},
 	{"BOUND", func(m *sim.Metrics) float64 { return m.UtilisationBound }, percent},
-	{"JCT MEAN", func(m *sim.Metrics) float64 { return m.JCTMean }, seconds},
-	{"JCT P99", func(m *sim.Metrics) float64 { return m.JCTP99 }, seconds},
-	{"JCT MAX", func(m *sim.Metrics) float64 { return m.JCTMax }, seconds},
-	{"QUEUE P95", func(m *sim.Metrics) float64 { return m.QueueP95 }, seconds},
+	{"JCT MEAN", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTMean }), seconds},
+	{"JCT P99", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTP99 }), seconds},
+	{"JCT MAX", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTMax }), seconds},
+	{"QUEUE P95", sim.OfCohort(func(m *sim.Metrics) float64 { return m.QueueP95 }), seconds},
 	{"STRANDED", func(m *sim.Metrics) float64 { return m.FreeFillable + m.FreeFragmented }, percent},
 	{"PREEMPTED", func(m *sim.Metrics) float64 { return float64(m.Preemptions) }, func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }},
 	{"DECISION", func(m *sim.Metrics) float64 { return m.DecideMean }, func(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) + " µs" }},
@@ -63,7 +63,7 @@ func Simulated(w io.Writer, s Style, policies []string, results []sim.Result) er
 	for _, policy := range policies {
 		line := []string{s.paint(bold, policy)}
 		for _, c := range shown {
-			line = append(line, c.text(sim.Of(valuesOf(results, policy, c.of)).Mean))
+			line = append(line, c.mean(results, policy))
 		}
 		g.add(line...)
 	}
@@ -81,6 +81,15 @@ func Simulated(w io.Writer, s Style, policies []string, results []sim.Result) er
 	return against.write(w, "")
 }
 
+// mean is the metric's mean over the seeds in which there is one.
+func (c column) mean(results []sim.Result, policy string) string {
+	list := sim.Known(results, policy, c.of)
+	if len(list) == 0 {
+		return "-"
+	}
+	return c.text(sim.Of(list).Mean)
+}
+
 // Omitted says below a table what of the trace was not played.
 func Omitted(w io.Writer, s Style, lines []string) error {
 	for i, line := range lines {
@@ -95,19 +104,9 @@ func Omitted(w io.Writer, s Style, lines []string) error {
 	return nil
 }
 
-func valuesOf(results []sim.Result, policy string, of func(*sim.Metrics) float64) []float64 {
-	var out []float64
-	for i := range results {
-		if results[i].Policy == policy {
-			out = append(out, of(&results[i].Metrics))
-		}
-	}
-	return out
-}
-
 // relative is the mean difference by the mean of the other policy, seed by seed.
 func relative(results []sim.Result, policy, other string, of func(*sim.Metrics) float64) string {
-	a, b := valuesOf(results, policy, of), valuesOf(results, other, of)
+	a, b := sim.Known(results, policy, of), sim.Known(results, other, of)
 	base := sim.Of(b).Mean
 	if base == 0 {
 		return "-"
@@ -120,8 +119,8 @@ func relative(results []sim.Result, policy, other string, of func(*sim.Metrics) 
 }
 
 func difference(results []sim.Result, policy, other string, of func(*sim.Metrics) float64) string {
-	a := valuesOf(results, policy, of)
-	d := sim.Paired(a, valuesOf(results, other, of))
+	a := sim.Known(results, policy, of)
+	d := sim.Paired(a, sim.Known(results, other, of))
 	if len(a) < 2 {
 		return fmt.Sprintf("%+.1f points", 100*d.Mean)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/caravan-sched/caravan/planner/sim"
 	"github.com/caravan-sched/caravan/planner/sim/study"
 )
 
@@ -19,7 +18,7 @@ func Studied(w io.Writer, s Style, played []study.Played) error {
 		for _, policy := range p.Cell.Policies {
 			line := []string{policy}
 			for _, c := range columns {
-				line = append(line, c.text(sim.Of(valuesOf(p.Results, policy, c.of)).Mean))
+				line = append(line, c.mean(p.Results, policy))
 			}
 			g.add(line...)
 		}
