@@ -65,24 +65,28 @@ type picture struct {
 }
 
 // Make makes the directory of a report, if there is none, and tries whether files can be
-// written there.
-func Make(dir string) error {
+// written there. undo takes a directory that it has made away again, if nothing is in it.
+func Make(dir string) (undo func(), err error) {
+	undo = func() {}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		undo = func() { _ = os.Remove(dir) } // which fails where there is a report
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return undo, fmt.Errorf("write report: %w", err)
 	}
 	f, err := os.CreateTemp(dir, "report")
 	if err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return undo, fmt.Errorf("write report: %w", err)
 	}
 	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
-		return fmt.Errorf("write report: %w", err)
+		return undo, fmt.Errorf("write report: %w", err)
 	}
-	return nil
+	return undo, nil
 }
 
 // Write writes the report into a directory, which it makes.
 func Write(dir string, in Input) error {
-	if err := Make(dir); err != nil {
+	if _, err := Make(dir); err != nil {
 		return err
 	}
 	p := page{Input: in}

@@ -41,6 +41,9 @@ func (a *app) comparison(cmd *cobra.Command, f *simFlags) (sim.Comparison, trace
 	}
 	if len(f.oversubscribed) == 2 {
 		c.Oversubscription = sim.Oversubscription{Rack: f.oversubscribed[0], Block: f.oversubscribed[1]}
+		if c.Oversubscription == (sim.Oversubscription{}) { // which stands for the default
+			add(usage("--oversubscription 0 above racks, 0 above blocks: want 1 or more"))
+		}
 	} else {
 		c.Oversubscription = sim.DefaultOversubscription
 		add(usage("--oversubscription: %d numbers: want two, above racks and above blocks", len(f.oversubscribed)))

@@ -172,7 +172,7 @@ func TestInterrupts(t *testing.T) {
 			}
 			errOut, dir := interrupter{text: test.at, cancel: cancel}, t.TempDir()
 			if test.args[0] == "simulate" {
-				test.args = append(test.args, "--events", filepath.Join(dir, "events.jsonl"), "--report", dir)
+				test.args = append(test.args, "--events", filepath.Join(dir, "events.jsonl"), "--report", filepath.Join(dir, "report"))
 			}
 			code := Run(ctx, test.args, Env{Stdin: endless{}, Stdout: io.Discard, Stderr: &errOut, LookupEnv: func(string) (string, bool) { return "", false }, Now: time.Now})
 			if got := errOut.seen.String(); code != CodeFailure || !strings.HasSuffix(got, test.want) || strings.Contains(got, "context canceled") {

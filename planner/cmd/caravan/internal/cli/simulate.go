@@ -163,9 +163,11 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags) error {
 	}
 	if f.report != "" {
 		// What a run of an hour found is not to be lost to a directory that nobody can write.
-		if err := report.Make(f.report); err != nil {
+		undo, err := report.Make(f.report)
+		if err != nil {
 			return err
 		}
+		defer undo()
 		c.Spans = min(c.Cluster.GPUs, pictured)
 	}
 	var kept trace.Kept

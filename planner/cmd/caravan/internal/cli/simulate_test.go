@@ -116,6 +116,7 @@ func TestSimulate(t *testing.T) {
 		"scale to nearly no load":       {args: []string{"trace", "scale", "--load", "1e-300", path}, wantCode: 2, wantErr: []string{"load 1e-300: want 0.0001 to 100"}},
 		"numbers that are none":         {args: []string{"simulate", "--trace", path, "--load", "1e-300", "--repair", "NaN", "--failures", "Inf", "--interval", "Inf"}, wantCode: 2, wantErr: []string{"load 1e-300: want 0.0001", "repair NaN: want more than 0", "failures +Inf of each node", "interval +Inf: want 0 to 86400"}},
 		"a network without end":         {args: []string{"simulate", "--trace", path, "--oversubscription", "4,2"}, wantCode: 2, wantErr: []string{"oversubscription 4 above racks, 2 above blocks: want 1 or more, no less above blocks"}},
+		"a network that is none":        {args: []string{"simulate", "--trace", path, "--oversubscription", "0,0"}, wantCode: 2, wantErr: []string{"--oversubscription 0 above racks, 0 above blocks: want 1 or more"}},
 		"a network as it is not":        {args: []string{"simulate", "--trace", path, "--oversubscription", "NaN,Inf"}, wantCode: 2, wantErr: []string{"oversubscription NaN above racks"}},
 		"another growth":                {args: []string{"simulate", "--trace", path, "--elastic-speed", "cubic"}, wantCode: 2, wantErr: []string{`--elastic-speed "cubic": want linear or model`}},
 		"growth by the model":           {args: []string{"simulate", "--trace", path, "--gpus", "64", "--policies", "goodput@elastic100", "--seeds", "1", "--elastic-speed", "model", "--json"}, wantOut: []string{`"elastic_speed": "model"`}},
