@@ -66,9 +66,11 @@ type Metrics struct {
 	Unfinished   int     `json:"unfinished"`
 	Jobs         int     `json:"jobs"`
 	Cohort       int     `json:"cohort"`
-	MakespanS    float64 `json:"makespan_s"`
-	DecideMean   float64 `json:"decide_mean_us"`
-	Decisions    int     `json:"decisions"`
+	// Interactive is how many of the cohort are interactive, of one GPU.
+	Interactive int     `json:"interactive_jobs"`
+	MakespanS   float64 `json:"makespan_s"`
+	DecideMean  float64 `json:"decide_mean_us"`
+	Decisions   int     `json:"decisions"`
 	// DecideEvent is the time that all decisions took together, by the events: jobs
 	// submitted, started, resized, stopped and ended, and nodes that went or came.
 	DecideEvent float64 `json:"decide_event_us"`
@@ -221,6 +223,7 @@ func (o *Outcome) times(out *Metrics) {
 	if len(again) > 0 {
 		out.RequeueP95 = Quantile(again, 0.95)
 	}
+	out.Interactive = len(interactive)
 	if len(interactive) > 0 {
 		out.InteractiveP95 = Quantile(interactive, 0.95)
 	}

@@ -8,7 +8,7 @@ import (
 
 // numbers are the metrics that are one number, by their names in the JSON. What is
 // measured by the real clock is left out: it differs from run to run,
-// and so is what nothing is known of, where the cohort is empty.
+// and so is what nothing is known of, as there is no job of the kind.
 func (m *Metrics) numbers() map[string]float64 {
 	out := map[string]float64{}
 	v := reflect.ValueOf(*m)
@@ -17,6 +17,8 @@ func (m *Metrics) numbers() map[string]float64 {
 		switch f := v.Field(i); {
 		case name == "decide_mean_us" || name == "decide_event_us":
 		case m.Cohort == 0 && ofCohort(name):
+		case m.Interactive == 0 && name == "interactive_start_p95_s":
+		case m.Deadlines == 0 && name == "deadlines_met":
 		case f.Kind() == reflect.Float64:
 			out[name] = f.Float()
 		case f.Kind() == reflect.Int:
@@ -49,8 +51,13 @@ func ofCohort(name string) bool {
 
 // OfCohort is a metric of the cohort's jobs; there is none where the cohort is empty.
 func OfCohort(of func(*Metrics) float64) func(*Metrics) float64 {
+	return Among(func(m *Metrics) int { return m.Cohort }, of)
+}
+
+// Among is a metric of so many jobs; there is none where there are none.
+func Among(jobs func(*Metrics) int, of func(*Metrics) float64) func(*Metrics) float64 {
 	return func(m *Metrics) float64 {
-		if m.Cohort == 0 {
+		if jobs(m) == 0 {
 			return math.NaN()
 		}
 		return of(m)

@@ -87,31 +87,33 @@ func TestLearner(t *testing.T) {
 	}
 }
 
-// Seed 2 has no cohort: its zeros are no part of any mean.
+// Seed 2 has no cohort, and seed 3 no interactive jobs: such zeros are no part of any mean.
 func TestEmptyCohort(t *testing.T) {
 	results := []Result{
-		{Policy: "gang", Seed: 1, Metrics: Metrics{Cohort: 9, JCTMean: 100, QueueP95: 10, FairnessMean: 2, UtilisationProductive: 0.5}},
-		{Policy: "fifo", Seed: 1, Metrics: Metrics{Cohort: 9, JCTMean: 150, QueueP95: 60, FairnessMean: 3, UtilisationProductive: 0.4}},
+		{Policy: "gang", Seed: 1, Metrics: Metrics{Cohort: 9, Interactive: 2, InteractiveP95: 30, JCTMean: 100, QueueP95: 10, FairnessMean: 2, UtilisationProductive: 0.5}},
+		{Policy: "fifo", Seed: 1, Metrics: Metrics{Cohort: 9, Interactive: 2, InteractiveP95: 70, JCTMean: 150, QueueP95: 60, FairnessMean: 3, UtilisationProductive: 0.4}},
 		{Policy: "gang", Seed: 2, Metrics: Metrics{UtilisationProductive: 0.25}},
 		{Policy: "fifo", Seed: 2, Metrics: Metrics{UtilisationProductive: 0.25}},
+		{Policy: "gang", Seed: 3, Metrics: Metrics{Cohort: 9, JCTMean: 100, QueueP95: 10, FairnessMean: 2, UtilisationProductive: 0.25}},
+		{Policy: "fifo", Seed: 3, Metrics: Metrics{Cohort: 9, JCTMean: 150, QueueP95: 60, FairnessMean: 3, UtilisationProductive: 0.25}},
 	}
 	mean := func(m *Metrics) float64 { return m.JCTMean }
-	if got := Known(results, "fifo", OfCohort(mean)); !slices.Equal(got, []float64{150}) {
-		t.Errorf("mean completion times %v: want that of seed 1", got)
+	if got := Known(results, "fifo", OfCohort(mean)); !slices.Equal(got, []float64{150, 150}) {
+		t.Errorf("mean completion times %v: want those of seeds 1 and 3", got)
 	}
-	if got := Known(results, "fifo", func(m *Metrics) float64 { return m.UtilisationProductive }); !slices.Equal(got, []float64{0.4, 0.25}) {
-		t.Errorf("utilisation %v: want that of both seeds", got)
+	if got := Known(results, "fifo", func(m *Metrics) float64 { return m.UtilisationProductive }); !slices.Equal(got, []float64{0.4, 0.25, 0.25}) {
+		t.Errorf("utilisation %v: want that of all seeds", got)
 	}
 	d := Differences([]string{"gang", "fifo"}, results)[0].Metrics
-	for name, want := range map[string]Interval{"jct_mean_s": {50, 50, 50}, "queue_p95_s": {50, 50, 50}, "finish_time_fairness_mean": {1, 1, 1}} {
+	for name, want := range map[string]Interval{"jct_mean_s": {50, 50, 50}, "queue_p95_s": {50, 50, 50}, "finish_time_fairness_mean": {1, 1, 1}, "interactive_start_p95_s": {40, 40, 40}} {
 		if d[name] != want {
 			t.Errorf("%s: %+v, want %+v", name, d[name], want)
 		}
 	}
-	if got := d["utilisation_productive"].Mean; math.Abs(got+0.05) > 1e-12 {
-		t.Errorf("utilisation differs by %v: want -0.05", got)
+	if got := d["utilisation_productive"].Mean; math.Abs(got+0.1/3) > 1e-12 {
+		t.Errorf("utilisation differs by %v: want -0.1/3", got)
 	}
-	if _, there := Differences([]string{"gang", "fifo"}, results[2:])[0].Metrics["jct_p99_s"]; there {
+	if _, there := Differences([]string{"gang", "fifo"}, results[2:4])[0].Metrics["jct_p99_s"]; there {
 		t.Error("completion times differ where nothing is known of any")
 	}
 }

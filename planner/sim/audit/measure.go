@@ -105,6 +105,7 @@ func (c *checker) cohort(m map[string]float64, gpus float64) {
 	m["queue_fragmentation_mean_s"], m["queue_provisioning_mean_s"] = average(columns["apart"]), average(columns["booting"])
 	m["queue_fair_share_mean_s"] = m["queue_mean_s"] - m["queue_fragmentation_mean_s"] - m["queue_provisioning_mean_s"]
 	m["finish_time_fairness_mean"] = average(columns["rho"])
+	m["interactive_jobs"] = float64(len(columns["interactive"]))
 	m["jct_gpu_weighted_s"] = 0
 	if work > 0 {
 		m["jct_gpu_weighted_s"] = weighted / work

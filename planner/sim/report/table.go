@@ -41,7 +41,7 @@ var columns = []column{
 	{"jct_max_s", "JCT max", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTMax }), seconds},
 	{"jct_gpu_weighted_s", "JCT by GPU time", sim.OfCohort(func(m *sim.Metrics) float64 { return m.JCTWeighted }), seconds},
 	{"queue_p95_s", "wait P95", sim.OfCohort(func(m *sim.Metrics) float64 { return m.QueueP95 }), seconds},
-	{"interactive_start_p95_s", "interactive P95", sim.OfCohort(func(m *sim.Metrics) float64 { return m.InteractiveP95 }), seconds},
+	{"interactive_start_p95_s", "interactive P95", sim.Among(func(m *sim.Metrics) int { return m.Interactive }, func(m *sim.Metrics) float64 { return m.InteractiveP95 }), seconds},
 	{"free_fillable", "fillable", func(m *sim.Metrics) float64 { return m.FreeFillable }, percent},
 	{"free_fragmented", "fragmented", func(m *sim.Metrics) float64 { return m.FreeFragmented }, percent},
 	{"free_indivisible", "indivisible", func(m *sim.Metrics) float64 { return m.FreeIndivisible }, percent},
@@ -58,7 +58,7 @@ var atStake = []struct {
 	there func(*sim.Metrics) bool
 }{
 	{column{"free_parts", "free parts", func(m *sim.Metrics) float64 { return m.FreeParts }, percent}, func(m *sim.Metrics) bool { return m.FreeParts > 0 }},
-	{column{"deadlines_met", "deadlines met", func(m *sim.Metrics) float64 { return m.DeadlinesMet }, percent}, func(m *sim.Metrics) bool { return m.Deadlines > 0 }},
+	{column{"deadlines_met", "deadlines met", sim.Among(func(m *sim.Metrics) int { return m.Deadlines }, func(m *sim.Metrics) float64 { return m.DeadlinesMet }), percent}, func(m *sim.Metrics) bool { return m.Deadlines > 0 }},
 	{column{"bought", "bought (pools' currency)", func(m *sim.Metrics) float64 { return m.Bought }, hundredth}, func(m *sim.Metrics) bool { return m.Bought > 0 }},
 	{column{"unfinished", "unfinished", func(m *sim.Metrics) float64 { return float64(m.Unfinished) }, whole}, func(m *sim.Metrics) bool { return m.Unfinished > 0 }},
 }

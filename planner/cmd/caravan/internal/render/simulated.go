@@ -43,7 +43,7 @@ var atStake = []struct {
 	column
 	there func(*sim.Metrics) bool
 }{
-	{column{"DEADLINES MET", func(m *sim.Metrics) float64 { return m.DeadlinesMet }, percent}, func(m *sim.Metrics) bool { return m.Deadlines > 0 }},
+	{column{"DEADLINES MET", sim.Among(func(m *sim.Metrics) int { return m.Deadlines }, func(m *sim.Metrics) float64 { return m.DeadlinesMet }), percent}, func(m *sim.Metrics) bool { return m.Deadlines > 0 }},
 	{column{"BOUGHT", func(m *sim.Metrics) float64 { return m.Bought }, func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }}, func(m *sim.Metrics) bool { return m.Bought > 0 }},
 }
 
