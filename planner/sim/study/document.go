@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caravan-sched/caravan/planner/sim"
@@ -27,12 +28,22 @@ func Write(name string, all []Played, quick bool) error {
 	}
 	var p page
 	p.setup(all, quick)
-	p.headline(all)
-	p.claim(all)
-	p.targets(all)
+	// Of a part of the comparisons nothing is said that needs others.
+	compared := len(kind(all, KindHeadline, KindTraces)) > 0
+	if compared {
+		p.headline(all)
+	}
+	if len(kind(all, KindHeadline)) > 0 {
+		p.claim(all)
+	}
+	if compared {
+		p.targets(all)
+	}
 	p.cost(all)
-	p.losses(all)
-	p.parts(all)
+	if compared {
+		p.losses(all)
+		p.parts(all)
+	}
 	p.sensitivity(all)
 	p.ablation(all)
 	p.plots(plots, filepath.Base(dir))
@@ -57,6 +68,10 @@ func (p *page) setup(all []Played, quick bool) {
 	if quick {
 		command += " --quick"
 		p.say("**A quick run**: fewer days and jobs, two seeds. It shows the form and roughly the result;\nintervals are wide (they are of two values each), and T is short beside the longest jobs.\n")
+	}
+	if kinds := slices.DeleteFunc(Kinds(), func(name string) bool { return len(kind(all, name)) == 0 }); len(kinds) < len(Kinds()) {
+		command += " --only " + strings.Join(kinds, ",")
+		p.say("**A part of the comparisons**: of what needs others nothing is said.\n")
 	}
 	p.say("```sh\n%s\n```\n", command)
 	p.say("wrote every number and every sentence with a number below, from %d runs with %d jobs in all.\nThe cells' results are JSON in `RUNS`. What is modelled, and how each figure is measured,\nis in [the simulator's page](simulator.md); `caravan trace check-events` checks any run's\nevents with a program that shares no code with the simulator.\n", runs, jobs)
@@ -145,6 +160,9 @@ func (p *page) comparison(c *Played) {
 
 // sensitivity shows what load, estimates, restarts and elastic jobs do.
 func (p *page) sensitivity(all []Played) {
+	if len(kind(all, KindLoad, KindEstimates, KindRestart, KindSaves, KindInteractive, KindRows)) == 0 {
+		return
+	}
 	p.say("## What the results depend on\n")
 	keys := []string{"utilisation_productive", "utilisation_bound", "jct_mean_s", "jct_p99_s", "jct_max_s", "jct_gpu_weighted_s", "queue_p95_s", "interactive_start_p95_s", stranded, "preemptions"}
 	for _, part := range []struct{ kind, title, text string }{
@@ -155,6 +173,9 @@ func (p *page) sensitivity(all []Played) {
 		{KindInteractive, "Interactive jobs that say so", "By default nobody says which jobs somebody waits for. Here those of one GPU that the metric counts do,\nat a load of 1: `+reserve` keeps 2 % of the GPUs for them, `+reserve=30` 30 %, `+lend` lets others use the 2 % meanwhile and\nstops them for an interactive job. Without a reserve a job that displaces another one waits up to 10 s for the\ndecision, until the other one has saved its state, and up to 10 s for the next decision."},
 		{KindRows, "Known run times, none, and elastic jobs", "The jobs are the same but for that. Elastic ones may have half to twice their nodes, and are as much faster."},
 	} {
+		if len(kind(all, part.kind)) == 0 {
+			continue
+		}
 		p.say("### %s\n", part.title)
 		p.say("%s\n", part.text)
 		head := []string{part.kind, "policy"}
@@ -177,6 +198,9 @@ func (p *page) sensitivity(all []Played) {
 
 // ablation shows what each part of the default policy is worth.
 func (p *page) ablation(all []Played) {
+	if len(kind(all, KindAblation)) == 0 {
+		return
+	}
 	p.say("## What each mechanism is worth\n")
 	p.say("Each row is the default policy with one part taken away, added or put in the place of its own;\ndifferences are from the default.\n")
 	for _, c := range kind(all, KindAblation) {

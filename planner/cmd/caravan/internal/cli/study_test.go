@@ -28,8 +28,8 @@ func TestCompare(t *testing.T) {
 	if got.code != CodeOK || !strings.Contains(got.out, "traces: 256 GPUs, cluster03, load 0.9, 2 seeds") {
 		t.Fatalf("exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
-	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "256 GPUs, ITP cluster09") {
-		t.Errorf("the document: %v", err)
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "256 GPUs, ITP cluster09") || !strings.Contains(string(text), "--quick --only traces\n") || strings.Contains(string(text), "## The published claim") {
+		t.Errorf("the document lacks a comparison, or what was asked for, or claims what was not compared: %v", err)
 	}
 	if files, err := filepath.Glob(filepath.Join(out, "traces-*.json")); err != nil || len(files) != 3 {
 		t.Errorf("results: %v, %v", files, err)
