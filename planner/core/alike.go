@@ -58,7 +58,7 @@ func (c *cycle) mayPassAlike() bool {
 // it.
 func (c *cycle) waitsLike(place int, j *model.Job) bool {
 	a, told, w := c.askingOf(place, j)
-	if a == nil || c.mayEndInTime(a) || (told.epoch != c.epoch || !told.known) && !c.lacksRoom(a, w) {
+	if a == nil || c.mayEndInTime(a) || (told.epoch != c.epoch || !told.known) && !c.lacksRoom(a, told, w) {
 		return false
 	}
 	if c.displaces() {
@@ -75,7 +75,9 @@ func (c *cycle) waitsLike(place int, j *model.Job) bool {
 			}
 		}
 	}
-	c.postponeToo(j, &a.gang, a.key, told)
+	if c.postponing {
+		c.postponeToo(j, &a.gang, a.key, told)
+	}
 	c.waiting++
 	return true
 }
@@ -84,12 +86,22 @@ func (c *cycle) waitsLike(place int, j *model.Job) bool {
 // may not have been told so yet: whoever has not his turn in an order that is kept, where
 // others give way, reserves nothing, so that he is told no more. All who ask for the same
 // and come behind him have not theirs, either.
-func (c *cycle) lacksRoom(a *request, w *waiter) bool {
-	if w == nil || w.aged.stands != 0 || a.forgotten != c.scratch.forgotten || c.stands == nil || !c.displaces() || !c.policy.Backfills() {
+func (c *cycle) lacksRoom(a *request, told *answered, w *waiter) bool {
+	if w == nil || w.turned {
+		return false
+	}
+	if told.roomless == c.epoch {
+		return true
+	}
+	if a.forgotten != c.scratch.forgotten || c.stands == nil || !c.displaces() || !c.policy.Backfills() {
 		return false
 	}
 	part := &a.gang.unit.Parts[0]
-	return c.views[viewNow].Summary(part.Request).Members(topo.Root) < part.Count
+	if c.views[viewNow].Summary(part.Request).Members(topo.Root) >= part.Count {
+		return false
+	}
+	told.roomless = c.epoch
+	return true
 }
 
 // asksInVain reports whether nobody could make room for a job, and notes that it has asked

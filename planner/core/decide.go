@@ -183,6 +183,8 @@ type answered struct {
 	// cycle.asks.
 	asked   rank
 	askedIn int
+	// roomless is the epoch in which there was no room for them last.
+	roomless int
 }
 
 // answersOf is where a gang finds what its like were answered; nil if it has no like.

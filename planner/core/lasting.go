@@ -36,7 +36,9 @@ type waiter struct {
 	// told is where he finds what his like were answered, if asks is known.
 	told *answered
 	rank rank
-	aged *agedJob
+	// turned: it is his turn to run now.
+	turned bool
+	aged   *agedJob
 	queue.Place
 }
 

@@ -30,12 +30,12 @@ func (c *cycle) lastingTurns(l *lasting) {
 		}
 	}
 	for _, w := range l.turned {
-		w.aged.stands, w.rank.class = 0, list[0].Class
+		w.aged.stands, w.turned, w.rank.class = 0, false, list[0].Class
 	}
 	l.turned = l.turned[:0]
 	for i := range l.turns.Waiting {
 		w := l.waiters[l.turns.Waiting[i].Place.Job]
-		w.aged.stands, w.rank.class = len(list), l.turns.Waiting[i].Standing.Class
+		w.aged.stands, w.turned, w.rank.class = len(list), true, l.turns.Waiting[i].Standing.Class
 		list, l.turned = append(list, l.turns.Waiting[i].Standing), append(l.turned, w)
 	}
 	c.scratch.stands = standings{of: c.agedOf, list: list, turned: l.turned}
@@ -66,7 +66,7 @@ func (l *lasting) turnedFirst(line []*waiter) []*waiter {
 		for len(turned) > 0 && !w.BeforeByPriority(&turned[0].Place) {
 			line, turned = append(line, turned[0]), turned[1:]
 		}
-		if w.aged.stands == 0 {
+		if !w.turned {
 			line = append(line, w)
 		}
 	}
