@@ -84,8 +84,8 @@ func (c *cycle) waitsLike(place int, j *model.Job) bool {
 
 // lacksRoom reports whether there is no room for a job that keeps nothing, though its like
 // may not have been told so yet: whoever has not his turn in an order that is kept, where
-// others give way, reserves nothing, so that he is told no more. All who ask for the same
-// and come behind him have not theirs, either.
+// others give way, reserves nothing, so that he is told no more. That is counted once for all
+// who ask for the same, as long as nothing is taken or kept.
 func (c *cycle) lacksRoom(a *request, told *answered, w *waiter) bool {
 	if w == nil || w.turned {
 		return false

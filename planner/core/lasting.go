@@ -36,7 +36,7 @@ type waiter struct {
 	// told is where he finds what his like were answered, if asks is known.
 	told *answered
 	rank rank
-	// turned: it is his turn to run now.
+	// turned: it is his turn to run now. aged has it too, but is looked up for each who waits.
 	turned bool
 	aged   *agedJob
 	queue.Place

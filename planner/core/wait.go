@@ -204,8 +204,8 @@ func (c *cycle) explainRoom(j *model.Job, g *gang, why possibility, w wait) wait
 	if w.forRoom {
 		c.findUnblock(j, g)
 	}
-	var kept kept
-	if !(c.leavesBehind && w.forRoom) { // else nobody is to be kept from anything
+	kept := kept{}
+	if !c.leavesBehind || !w.forRoom { // else nobody is to be kept from anything
 		kept = c.keep(j, g, why)
 	}
 	w.detail.Held, w.postponed = c.nodeIDs(kept.nodes), kept.postponed
